@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
@@ -125,7 +126,7 @@ func TestRedeliveryOfEverything(t *testing.T) {
 		"the consumer is lost": func(*scene) {},
 		"its place is lost": func(s *scene) {
 			ctx, cancel := context.WithCancel(s.Context())
-			job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second, MaxPending: 1}
+			job := bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: claim.AckWait, MaxPending: 1}
 			s.must(s.bus.Work(ctx, job, func(d bus.Delivery) { d.NakWithDelay(0); cancel() }))
 		},
 	} {

@@ -23,6 +23,7 @@ type inFlightTurns struct {
 	signed func([]byte) bool
 	turns  sync.WaitGroup
 	wake   chan struct{} // holds a token when a turn was taken while none was in flight
+	hurry  chan struct{} // holds a token while a turn waits until its claim is announced
 
 	mu         sync.Mutex
 	claims     *claim.Claims
@@ -33,7 +34,7 @@ type inFlightTurns struct {
 func newInFlightTurns(id string, m *metrics) *inFlightTurns {
 	return &inFlightTurns{
 		metrics: m, sign: func(text []byte) []byte { return text }, signed: func([]byte) bool { return true },
-		wake: make(chan struct{}, 1), claims: claim.New(id, time.Now()), deliveries: map[claim.Place]bus.Delivery{},
+		wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), claims: claim.New(id, time.Now()), deliveries: map[claim.Place]bus.Delivery{},
 	}
 }
 
@@ -56,10 +57,7 @@ func (f *inFlightTurns) take(at claim.Place, d bus.Delivery, fresh bool, carry f
 		return
 	}
 	if f.claims.Empty() {
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
+		signal(f.wake)
 	}
 	known := f.claims.Take(at, fresh, time.Now())
 	f.deliveries[at] = d
@@ -158,6 +156,7 @@ func (f *inFlightTurns) unheardFor() (it bool) {
 func (f *inFlightTurns) awaitAnnounced(ctx context.Context, at claim.Place) bool {
 	var after uint64
 	f.withClaims(func(c *claim.Claims, _ time.Time) { after = c.Sent() })
+	signal(f.hurry)
 	for ctx.Err() == nil && !f.elsewhere(at) {
 		var told bool
 		f.withClaims(func(c *claim.Claims, _ time.Time) { told = c.Announced(after) })
@@ -234,20 +233,44 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 // last heartbeat said so: until then another writer may wait to hear that a turn was released. A
 // turn that is taken during a pause is held all the same, since an expiry is longer than a pause,
 // and taking it ends the longer pause, so that the heartbeat is not late.
+//
+// A turn that waits until its claim is announced ends the pause after [soonest]: it comes from a
+// writer that has died, and its key has waited for [claim.AckWait] already.
 func (f *inFlightTurns) pause(ctx context.Context) {
-	wait(ctx, claim.Interval)
+	if wait(ctx, soonest); f.rest(ctx, claim.Interval-soonest, nil) {
+		return
+	}
 	f.mu.Lock()
 	idle := f.claims.Empty() && !f.namedTurns
 	f.mu.Unlock()
-	if !idle {
-		return
+	if idle {
+		f.rest(ctx, claim.Interval, f.wake)
 	}
-	timer := time.NewTimer(claim.Interval)
+}
+
+// soonest is the shortest pause between two heartbeats.
+const soonest = claim.Interval / 8
+
+// rest waits, and returns true if a claim is to be announced before the time is over. A token of
+// wake, which may be nil, ends the wait too.
+func (f *inFlightTurns) rest(ctx context.Context, d time.Duration, wake <-chan struct{}) (hurried bool) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-	case <-f.wake:
+	case <-wake:
 	case <-timer.C:
+	case <-f.hurry:
+		return true
+	}
+	return false
+}
+
+// signal puts a token into a channel that holds one at most.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
@@ -316,7 +317,7 @@ func (s *scene) redeliver(n int) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
 	taken := 0
-	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second}, func(d bus.Delivery) {
+	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: claim.AckWait}, func(d bus.Delivery) {
 		d.NakWithDelay(0)
 		if taken++; taken == n {
 			cancel()
@@ -329,7 +330,7 @@ func (s *scene) unanswered() int {
 	ctx, cancel := context.WithTimeout(s.Context(), 50*time.Millisecond)
 	defer cancel()
 	n := 0
-	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: time.Second}, func(d bus.Delivery) {
+	s.must(s.bus.Work(ctx, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", AckWait: claim.AckWait}, func(d bus.Delivery) {
 		n++
 		d.NakWithDelay(0)
 	}))
@@ -480,7 +481,7 @@ func TestHowTurnsAreTaken(t *testing.T) {
 	s.writer(func(c *writer.Config) {
 		c.Bus, c.Since, c.Concurrent = line, time.Minute, map[string]int{controller: 3}
 	})
-	if w := <-line.works; w.Stream != subject.TurnStream(controller) || w.Durable != "writer" || w.AckWait != time.Second || w.MaxPending != 6 || w.Since != time.Minute || w.Known == nil {
+	if w := <-line.works; w.Stream != subject.TurnStream(controller) || w.Durable != "writer" || w.AckWait != claim.AckWait || w.MaxPending != 6 || w.Since != time.Minute || w.Known == nil {
 		t.Errorf("turns are asked for as %+v", w)
 	}
 	s.must(s.bus.EnsureKind(t.Context(), kinds.Pods.Kind))

@@ -10,12 +10,12 @@ import (
 const (
 	// AckWait is how long the bus waits for a writer to acknowledge a turn, or mark it as in
 	// progress, before it redelivers the turn to another one.
-	AckWait = time.Second
+	AckWait = 800 * time.Millisecond
 	// Interval is the time between a writer's heartbeats.
 	Interval = 200 * time.Millisecond
 	// Expiry is the time after the last heartbeat that came back from which a turn may be in
 	// flight elsewhere.
-	Expiry = AckWait * 4 / 5
+	Expiry = AckWait * 7 / 8
 	// Listening is how long a writer listens before it takes what may be in flight elsewhere.
 	Listening = 2 * Interval
 	// UncertainFor is how long after the last heartbeat that came back in time a turn may be uncertain

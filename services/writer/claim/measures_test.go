@@ -48,13 +48,13 @@ func (w writer) crowd(d time.Duration, number uint64) {
 func TestWritersOfAllVersionsGoByTheSameMeasures(t *testing.T) {
 	for name, c := range map[string]struct{ got, want time.Duration }{
 		"a heartbeat every":   {Interval, 200 * time.Millisecond},
-		"an expiry after":     {Expiry, 800 * time.Millisecond},
+		"an expiry after":     {Expiry, 700 * time.Millisecond},
 		"listening for":       {Listening, 400 * time.Millisecond},
 		"given up after":      {UncertainFor, 8 * time.Second},
 		"forgotten after":     {forgetAfter, 16 * time.Second},
 		"believed for":        {claimBelieved, 2 * time.Minute},
 		"let go after":        {maxFlight, 90 * time.Second},
-		"believed anew after": {redeliveryPause, 750 * time.Millisecond},
+		"believed anew after": {redeliveryPause, 600 * time.Millisecond},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s %v, want %v", name, c.got, c.want)
@@ -81,7 +81,7 @@ func TestWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// A writer listens from when heartbeats have come back for 400 ms until none has for 800 ms.
+// A writer listens from when heartbeats have come back for 400 ms until none has for 700 ms.
 func TestWhenAWriterListens(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
@@ -111,7 +111,7 @@ func TestWhenAClaimIsAnnounced(t *testing.T) {
 	}
 }
 
-// Another writer has fallen silent when it was not heard for 800 ms. A copy of a heartbeat does
+// Another writer has fallen silent when it was not heard for 700 ms. A copy of a heartbeat does
 // not count.
 func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	w := newWriter()
@@ -120,7 +120,7 @@ func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	w.until(5*Interval, 7*Interval)
 	heard := 4 * Interval
 	if !w.NoneBegunSince(w.at(heard), w.at(heard+Expiry-1)) || w.NoneBegunSince(w.at(heard), w.at(heard+Expiry)) {
-		t.Error("it is silent after 800 ms, not before")
+		t.Error("it is silent after 700 ms, not before")
 	}
 	w.says(heard+Expiry, "b", 1)
 	if w.NoneBegunSince(w.at(heard), w.at(heard+Expiry)) {
@@ -147,7 +147,7 @@ func TestATurnThatNoWriterHad(t *testing.T) {
 	}
 }
 
-// A turn in flight becomes uncertain after 800 ms without a heartbeat, is free when heartbeats
+// A turn in flight becomes uncertain after 700 ms without a heartbeat, is free when heartbeats
 // have come back again for 400 ms, and is lost after 8 s.
 func TestHowATurnStands(t *testing.T) {
 	w := newWriter()
@@ -165,7 +165,7 @@ func TestHowATurnStands(t *testing.T) {
 	stands(last+UncertainFor-1, Uncertain)
 	stands(last+UncertainFor, Lost)
 	if !w.echo(last + Expiry) {
-		t.Error("a heartbeat that comes back after 800 ms shows no expiry")
+		t.Error("a heartbeat that comes back after 700 ms shows no expiry")
 	}
 	stands(last+Expiry, Uncertain)
 	if w.echo(last + Expiry + Listening - 1) {
@@ -176,7 +176,7 @@ func TestHowATurnStands(t *testing.T) {
 	stands(last+Expiry+Listening, Free)
 }
 
-// Claims of writers beyond the bound count for 800 ms, for turns that are here. A turn that comes
+// Claims of writers beyond the bound count for 700 ms, for turns that are here. A turn that comes
 // while there are such writers waits for 400 ms.
 func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	other := Place{held.Controller, 8}
@@ -190,14 +190,14 @@ func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	}
 	w.until(said, said+Expiry)
 	if !w.Elsewhere(held, w.at(said+Expiry-1)) || w.Elsewhere(held, w.at(said+Expiry)) {
-		t.Error("what a stranger says counts for 800 ms")
+		t.Error("what a stranger says counts for 700 ms")
 	}
 	if w.NoneBegunSince(w.at(3*Interval), w.at(said)) {
 		t.Error("it knows what there is, although there was no room for a writer")
 	}
 	w.Take(other, false, w.at(said+Expiry-Interval))
 	if !w.Elsewhere(other, w.at(said+Expiry-1)) || w.Elsewhere(other, w.at(said+Expiry)) {
-		t.Error("a turn that has come waits until 800 ms after a stranger was heard")
+		t.Error("a turn that has come waits until 700 ms after a stranger was heard")
 	}
 	if w.Elsewhere(Place{held.Controller, 9}, w.at(said+Expiry-1)) {
 		t.Error("a turn waits that is not here")
