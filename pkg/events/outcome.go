@@ -28,6 +28,8 @@ type Outcome struct {
 	// when there was no object, or when the version is meaningless because its epoch has ended.
 	UID             types.UID `json:"uid,omitempty"`
 	ResourceVersion string    `json:"resourceVersion,omitempty"`
+	// WriteCounts are the writes of the turn that count against write limits; empty without limits.
+	WriteCounts []WriteCount `json:"writeCounts,omitempty"`
 	// Epochs are the epochs of the commands' kinds, as the writer knew them when it had carried
 	// out the turn.
 	Epochs Epochs    `json:"epochs,omitempty"`

@@ -29,6 +29,7 @@ type executor struct {
 	*Service
 	profile *Profile
 	slots   chan struct{} // bounds the turns that are carried out at once
+	limiter *limiter      // nil without limits on the controller's writes
 }
 
 func (s *Service) executor(p *Profile) *executor {
@@ -36,7 +37,9 @@ func (s *Service) executor(p *Profile) *executor {
 	if concurrent <= 0 {
 		concurrent = defaultConcurrent
 	}
-	return &executor{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
+	x := &executor{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
+	x.limiter = x.newLimiter()
+	return x
 }
 
 // take accepts a delivery of a turn. reading ends when the writer is asked to stop, working when
@@ -218,8 +221,12 @@ func (x *executor) executeTurn(ctx context.Context, m events.Message, turn event
 	if err != nil {
 		return x.handBack(m, err)
 	}
+	held, err := x.held(ctx, m, turn, own, refusal)
+	if err != nil {
+		return x.handBack(m, err)
+	}
 	p := plan.New(turn, plan.Options{
-		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, x.recordedObjects(ctx, turn)),
+		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Held: held, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, x.recordedObjects(ctx, turn)),
 	})
 	holds := x.claimTurn(ctx, m, turn)
 	if again {
@@ -279,6 +286,15 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 		}
 	}
 	return plan.Stale(turn, own, ok), own, nil
+}
+
+// held returns which commands of a turn the controller's write limits hold. A turn that is refused as
+// a whole is not judged.
+func (x *executor) held(ctx context.Context, m events.Message, turn events.Turn, own events.Delta, refused plan.Refusal) (map[int]plan.Refusal, error) {
+	if refused != (plan.Refusal{}) || x.config.Mode == Off {
+		return nil, nil
+	}
+	return x.limiter.judge(ctx, m, turn, objectOf(own))
 }
 
 // checkOutcome returns nil if a writer has stored the outcome, and else why it does not count.
@@ -411,6 +427,7 @@ func (x *executor) storeOutcome(ctx context.Context, m events.Message, turn even
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence, Decided: turn.Now,
 		Results: results, Epochs: x.epochsOf(ctx, turn, results), At: x.config.Clock.Now().UTC(), Trace: span.Or(turn.Trace),
+		WriteCounts: x.limiter.written(m, results),
 	}
 	if outcome.Epochs[turn.Kind] == turn.Epochs[turn.Kind] {
 		outcome.UID, outcome.ResourceVersion = turn.UID, turn.ResourceVersion
@@ -440,7 +457,12 @@ func (x *executor) storeOutcome(ctx context.Context, m events.Message, turn even
 	recordOutcome(span, outcome)
 	for _, r := range results {
 		verb := plan.VerbOf(verbAt(turn, r.Command))
-		x.metrics.results.WithLabelValues(x.profile.Name, verb, string(r.Status)).Inc()
+		status := string(r.Status)
+		if r.Held() {
+			status = "held"
+			x.metrics.held.WithLabelValues(x.profile.Name, r.Cause).Inc()
+		}
+		x.metrics.results.WithLabelValues(x.profile.Name, verb, status).Inc()
 		if r.Reason == plan.NotPromised || r.Reason == plan.Redacted {
 			x.metrics.alarms.WithLabelValues(x.profile.Name, r.Reason).Inc()
 		}

@@ -50,7 +50,11 @@ func (x *executor) logResult(m events.Message, turn events.Turn, results []event
 			if times > 1 {
 				log = log.With("times", times, "since", since.Format(time.RFC3339))
 			}
-			log.Warn("a turn did not succeed", "attempt", turn.Attempt, "againIn", events.Backoff(turn.Attempt, events.FirstBackoff, events.LongestBackoff).String())
+			again := events.Backoff(turn.Attempt, events.FirstBackoff, events.LongestBackoff)
+			if failure.Held() {
+				again = events.HeldBackoff(again)
+			}
+			log.Warn("a turn did not succeed", "attempt", turn.Attempt, "againIn", again.String())
 			return
 		}
 	}

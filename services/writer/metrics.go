@@ -18,6 +18,7 @@ type metrics struct {
 	turns    *prometheus.HistogramVec
 	claims   *prometheus.CounterVec
 	strange  prometheus.Counter
+	held     *prometheus.CounterVec
 }
 
 // reasons are the reasons of alarms. Their series exist from the start, so that the first alarm is
@@ -57,6 +58,10 @@ func newMetrics(controllers ...Profile) *metrics {
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"controller", "lane"}),
 	}
+	m.held = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "millrace_writer_held_total",
+		Help: "Commands that a write limit held, by limit. A command that waits is held again at least every 30 s. Only where --write-limits is set.",
+	}, []string{"controller", "limit"})
 	for _, v := range storageepoch.Verdicts {
 		m.claims.WithLabelValues(string(v))
 	}
@@ -70,5 +75,5 @@ func newMetrics(controllers ...Profile) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.api.Collectors(), m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange)
+	return append(m.api.Collectors(), m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange, m.held)
 }

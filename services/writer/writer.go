@@ -27,6 +27,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/limits"
 )
 
 // Mode is how far the writer goes in carrying out turns.
@@ -81,6 +82,8 @@ type Config struct {
 	// or less is no bound.
 	QPS   float32
 	Burst int
+	// Limits bound what the controllers may write; nil limits nothing.
+	Limits *limits.Set
 	// Concurrent bounds the turns of a controller that are carried out at once; a controller
 	// without an entry has 50.
 	Concurrent map[string]int
@@ -264,6 +267,9 @@ func (s *Service) Run(ctx context.Context) error {
 	readers, reading := errgroup.WithContext(ctx)
 	for i := range s.config.Controllers {
 		t := s.executor(&s.config.Controllers[i])
+		if t.limiter != nil {
+			background.Go(func() { t.limiter.run(working) })
+		}
 		most := maxPending * cap(t.slots)
 		s.inFlight.limit(t.profile.Name, most)
 		readers.Go(func() error {

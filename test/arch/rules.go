@@ -260,8 +260,8 @@ var doors = []Door{
 		Except:  list(credentials, templates),
 		// localcluster is the administrator of the cluster that it starts; delegated
 		// authenticates scrapers, and reads and writes no object; election holds a Lease, and
-		// nothing else.
-		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "cmd/internal/election", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
+		// nothing else; approval annotates an object as its user, and nothing else.
+		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "cmd/internal/election", "cmd/internal/approval", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
 		Because: "watcher/source and writer/apply are the only doors to the API server",
 	},
 	{

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
+	"github.com/millrace/millrace/services/writer/limits"
 )
 
 // clusterOptions are the flags for the API server's address and credentials.
@@ -348,6 +349,7 @@ type writerOptions struct {
 	qps        float32
 	burst      int
 	concurrent concurrency
+	limitsFile string
 }
 
 func newWriterOptions() writerOptions {
@@ -360,7 +362,31 @@ func (o *writerOptions) add(f *pflag.FlagSet) {
 	f.IntVar(&o.maxInFlight, "max-requests-in-flight", o.maxInFlight, "maximum number of concurrent requests to the API server")
 	f.Float32Var(&o.qps, "kube-api-qps", o.qps, "requests per second of each controller to the API server; below 0 only the API server's own limits hold")
 	f.IntVar(&o.burst, "kube-api-burst", o.burst, "with --kube-api-qps, the burst of requests that is allowed")
+	f.StringVar(&o.limitsFile, "write-limits", "", "`file` with limits on what controllers may write, beyond which writes are held until there is room or a person approves; see docs/write-limits.md")
 	o.concurrent.add(f)
+}
+
+// limits reads the file of the write limits; nil without one.
+//
+// Errors: the file cannot be read, is invalid, or names an unknown controller.
+func (o *writerOptions) limits() (*limits.Set, error) {
+	if o.limitsFile == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(o.limitsFile)
+	if err != nil {
+		return nil, fmt.Errorf("read --write-limits: %w", err)
+	}
+	set, err := limits.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("read --write-limits=%s: %w", o.limitsFile, err)
+	}
+	for _, name := range set.Controllers() {
+		if e, known := controllers.Find(name); !known || e.Name != name {
+			return nil, fmt.Errorf("read --write-limits=%s: no controller is named %q; write a name such as replicaset-controller, or \"*\"", o.limitsFile, name)
+		}
+	}
+	return set, nil
 }
 
 // check validates the mode and the limits before anything is started.
@@ -369,6 +395,9 @@ func (o *writerOptions) check() error {
 	case writer.Apply, writer.DryRun, writer.Off:
 	default:
 		return fmt.Errorf("read --mode: %q is not %s, %s or %s", m, writer.Apply, writer.DryRun, writer.Off)
+	}
+	if _, err := o.limits(); err != nil {
+		return err
 	}
 	switch {
 	case o.qps == 0:

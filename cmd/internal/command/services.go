@@ -274,8 +274,12 @@ func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures,
 }
 
 func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, with secrets, keys signed, tracer *trace.Tracer) (part, error) {
+	bounds, err := o.limits()
+	if err != nil {
+		return part{}, err
+	}
 	service, err := writer.New(writer.Config{
-		REST: config, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
+		REST: config, Limits: bounds, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, QPS: o.qps, Burst: o.burst, Concurrent: o.concurrent.byName(),
 		Mint: with.tokens, Authority: with.certificates, Types: typecheck.Check, Trace: tracer,
 		Turns: keys.theirs, Sign: keys.signer, Outcomes: keys.kin,

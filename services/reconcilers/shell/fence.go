@@ -133,6 +133,9 @@ func (d *Engine) applyOutcome(e *entry, l *lane, o events.Outcome, failures int)
 		return
 	}
 	l.failures, l.failed, l.notBefore = failures, d.now, d.now.Add(d.settings.delay(failures))
+	if o.OnlyHeld() {
+		l.notBefore = d.now.Add(events.HeldBackoff(d.settings.delay(failures)))
+	}
 	if stale(o) {
 		// A newer view is the cure: retry the first time at once.
 		if l.notBefore = d.now; failures > 1 {

@@ -340,18 +340,23 @@ func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
 }
 
 // A turn that failed because its view was stale is retried at once, and then backs off as
-// others do, one step later.
+// others do, one step later. One that a write limit holds is retried at least every 30 seconds.
 func TestHowATurnBacksOff(t *testing.T) {
 	const s = time.Second
+	const refused = events.Refused // by a write limit
 	for status, waits := range map[events.Status][]time.Duration{
-		events.Failed: {s, 2 * s, 4 * s, 8 * s}, events.Conflict: {0, s, 2 * s, 4 * s},
+		events.Failed: {s, 2 * s, 4 * s, 8 * s}, events.Conflict: {0, s, 2 * s, 4 * s}, refused: {s, 2 * s, 4 * s, 8 * s, 16 * s, 30 * s, 30 * s},
 	} {
 		o := open(t, Settings{Backoff: s})
 		e := o.engine.entry(web)
 		e.act.saw = events.Position{"pods": 1}
 		for i, want := range waits {
 			o.pass(time.Minute)
-			o.engine.applyOutcome(e, &e.act, cameOf(uint64(i+1), epoch, events.Result{Status: status}), i+1)
+			r := events.Result{Status: status}
+			if status == refused {
+				r.Code, r.Reason, r.Cause = 429, events.Held, "pods"
+			}
+			o.engine.applyOutcome(e, &e.act, cameOf(uint64(i+1), epoch, r), i+1)
 			if l := e.act; !l.notBefore.Equal(o.now.Add(want)) || l.failures != i+1 || !l.failed.Equal(o.now) || l.saw == nil || o.engine.tally.Retries != i+1 {
 				t.Errorf("%s, %d times: it waits for %v, want %v; %+v", status, i+1, l.notBefore.Sub(o.now), want, l)
 			}

@@ -7,8 +7,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Refusal is why a whole turn may not be carried out. The zero value is none.
-type Refusal struct{ Reason, Message string }
+// Refusal is why a turn, or a command, may not be carried out. The zero value is none.
+type Refusal struct {
+	Reason, Message string
+	// Code is an HTTP status, and Cause more about the reason; most refusals have neither.
+	Code  int
+	Cause string
+}
 
 // Stale refuses a turn by the newest delta of its own object. A turn that was decided on an older
 // spec, or on an object that is gone or being deleted, must not act: the change that made it stale

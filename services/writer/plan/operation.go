@@ -501,7 +501,8 @@ func (d *operation) giveUp() {
 		return
 	}
 	if d.refused != (Refusal{}) {
-		d.refuse(d.refused.Reason, d.refused.Message)
+		r := d.refused
+		d.end(Response{Code: r.Code, Reason: r.Reason, Cause: r.Cause, Message: r.Message}, events.Refused)
 		return
 	}
 	d.end(Response{Reason: "Skipped", Message: "an earlier command of the batch failed"}, events.Skipped)

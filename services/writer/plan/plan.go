@@ -20,6 +20,9 @@ type Options struct {
 	// Refused is why no command may be carried out. If the turn was delivered before, some
 	// commands may have been carried out; the plan reads the objects to find those.
 	Refused Refusal
+	// Held is why some commands may not be carried out, by position: they exceed a write limit. As
+	// with Refused, the plan looks for the effects of an earlier delivery.
+	Held map[int]Refusal
 	// Off refuses every command without a request.
 	Off bool
 	// Promised tells whether the turn's controller may issue a command; nil means every command.
@@ -146,6 +149,9 @@ func (p *Plan) admit(i int, c events.Command, t events.Turn, o Options, template
 		d = newOperation(i, c, body, o)
 		d.seen = t.Seen[c.Kind]
 		p.claim(d)
+		if refused == (Refusal{}) {
+			refused = o.Held[i]
+		}
 		if d.refused = refused; refused != (Refusal{}) {
 			d.skip()
 		} else if c.Of != nil && !Nameable(c.Of.Name) {

@@ -191,6 +191,14 @@ services.yaml: |
   kind: MillraceConfiguration
   flags:
     {{- merge (deepCopy .Values.flags.services) $services | toYaml | nindent 4 }}
+{{- with .Values.writer.limits }}
+# What the writers hold (docs/write-limits.md).
+write-limits.yaml: |
+  apiVersion: millrace.io/v1alpha1
+  kind: WriteLimits
+  limits:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
 # The provisioner's: it says how much of the record is kept (stream-max-age, retention).
 provisioner.yaml: |
   apiVersion: millrace.io/v1alpha1

@@ -1,0 +1,43 @@
+package plan
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events"
+)
+
+// A held command makes no request, and the others are carried out. Of a turn that was delivered before,
+// a held command may have been carried out then: the plan looks.
+func TestWhatAWriteLimitHolds(t *testing.T) {
+	create := func(name string) events.Command {
+		return events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, Body: json.RawMessage(`{"spec":{}}`)}
+	}
+	held := Refusal{Code: 429, Reason: events.Held, Cause: "pods", Message: "there is no room"}
+	for what, again := range map[string]bool{"delivered first": false, "delivered again": true} {
+		t.Run(what, func(t *testing.T) {
+			var wrote, looked []string
+			p := New(turn(create("a"), create("b"), create("c")), Options{Again: again, Held: map[int]Refusal{1: held, 2: held}})
+			results := run(t, p, func(r Request) Response {
+				if !r.Verb.Writes() {
+					looked = append(looked, r.Name)
+					if r.Name == "b" {
+						return Response{Code: 200, Body: json.RawMessage(`{"spec":{}}`), Object: Object{UID: "b", ResourceVersion: "7"}}
+					}
+					return Response{Code: 404, Reason: "NotFound"}
+				}
+				wrote = append(wrote, r.Name)
+				return Response{Code: 201, Object: Object{UID: "u", ResourceVersion: "8"}}
+			})
+			if len(wrote) != 1 || wrote[0] != "a" || results[0].Status != events.Applied {
+				t.Errorf("written are %v, and the first is %+v", wrote, results[0])
+			}
+			if last := results[2]; !last.Held() || last.Cause != "pods" || last.Message != held.Message || last.Unsure != again {
+				t.Errorf("the last is %+v", last)
+			}
+			if got := results[1]; again && got.Status != events.Unchanged || !again && !got.Held() || (len(looked) > 0) != again {
+				t.Errorf("what may have been there before is %+v, with looks at %v", got, looked)
+			}
+		})
+	}
+}
