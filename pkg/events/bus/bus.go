@@ -151,9 +151,10 @@ type Reader interface {
 // Queue reads streams as work queues: the reader acknowledges what it has processed.
 type Queue interface {
 	// Consume is Follow through a durable consumer of this reader's own: the server stores how
-	// far the reader has processed the stream, and resumes there for it. Consume calls dealt a
-	// few times a second, and acknowledges everything up to the sequence that it returns; dealt
-	// must not block. The consumer outlives its reader for [Abandoned].
+	// far the reader has processed the stream, and resumes there for it. While messages are
+	// unacknowledged, Consume calls dealt a few times a second, and acknowledges everything up to
+	// the sequence that it returns; dealt must not block. The consumer outlives its reader for
+	// [Abandoned].
 	Consume(ctx context.Context, stream string, from uint64, dealt func() uint64, handle func(batch []events.Message) error) error
 	// Acknowledged is the sequence up to which the readers of a stream that have ended had processed it:
 	// the lowest, if there were several. ok is false when no reader ended lately. A reader whose

@@ -393,3 +393,34 @@ func TestEveryoneOrdersReplicasAlike(t *testing.T) {
 		}
 	}
 }
+
+// A replica that is alone does not look for silent ones until it has company.
+func TestAloneNoReplicaIsMissed(t *testing.T) {
+	inTime(t, func(t *testing.T, b *memory.Bus) {
+		a := join(t, b, "a")
+		defer a.leave()
+		pass(3 * solitude)
+		began, looked := time.Now(), make(chan time.Duration, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() {
+			if a.awaitGlance(ctx) {
+				looked <- time.Since(began)
+			}
+		}()
+		pass(time.Hour)
+		c := join(t, b, "c")
+		defer c.leave()
+		pass(heartbeat)
+		if took := <-looked; took < time.Hour || took > time.Hour+heartbeat {
+			t.Errorf("it looks after %v", took)
+		}
+		began = time.Now()
+		if !a.awaitGlance(ctx) || time.Since(began) != glance {
+			t.Errorf("in company it looks after %v", time.Since(began))
+		}
+		if stop(); a.awaitGlance(ctx) {
+			t.Error("it looks after the end")
+		}
+	})
+}

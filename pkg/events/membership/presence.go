@@ -38,20 +38,34 @@ func (r *Membership) present(ctx context.Context) {
 
 // missAll asks for replicas whose heartbeats are late, until the context ends.
 func (r *Membership) missAll(ctx context.Context) {
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for r.awaitGlance(ctx) {
 		var asking sync.WaitGroup
 		for _, id := range r.overdue() {
 			asking.Go(func() { r.miss(ctx, id) })
 		}
 		asking.Wait()
 	}
+}
+
+// awaitGlance waits for a glance, and before that until this replica has company: alone, it would wake up
+// several times a second for nothing. It returns false when the context has ended.
+func (r *Membership) awaitGlance(ctx context.Context) bool {
+	r.mu.Lock()
+	alone, changed := r.book.alone(time.Now()), r.changed
+	r.mu.Unlock()
+	if alone {
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+	timer := time.NewTimer(glance)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
 }
 
 // overdue are the replicas whose heartbeats are late; none if this replica's own is late, too.

@@ -67,13 +67,47 @@ func (a *acks) clear() {
 	a.replies = nil
 }
 
-// ackTicks ticks when it is time to acknowledge; never for a reader that does not.
-func (f *follower) ackTicks() (tick <-chan time.Time, done func()) {
-	if f.processed == nil {
-		return nil, func() {}
+// some tells whether a message is left to acknowledge.
+func (a *acks) some() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.replies) > 0
+}
+
+// ackTimer says when a reader acknowledges: every ackEvery while it has messages that it has not
+// acknowledged. Most readers have none most of the time, and there is one for each kind.
+type ackTimer struct {
+	*time.Timer
+	set bool
+}
+
+// newAckTimer makes a timer that is not set.
+func newAckTimer() *ackTimer {
+	t := &ackTimer{Timer: time.NewTimer(time.Hour)}
+	t.Stop()
+	return t
+}
+
+// arm sets the timer if it is not set and there is something to acknowledge.
+func (t *ackTimer) arm(f *follower) {
+	if !t.set && f.processed != nil && f.acks.some() {
+		t.set = true
+		t.Reset(ackEvery)
 	}
-	t := time.NewTicker(ackEvery)
-	return t.C, func() { t.Stop(); f.acknowledge() }
+}
+
+// ticked acknowledges, and sets the timer again if something is left.
+func (t *ackTimer) ticked(f *follower) {
+	t.set = false
+	f.acknowledge()
+	t.arm(f)
+}
+
+// end acknowledges for the last time.
+func (t *ackTimer) end(f *follower) {
+	if t.Stop(); f.processed != nil {
+		f.acknowledge()
+	}
 }
 
 // acknowledge tells the server how far the reader has dealt with the stream. The next

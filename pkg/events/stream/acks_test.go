@@ -2,6 +2,7 @@ package stream
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -35,6 +36,48 @@ func TestAnswersForMessages(t *testing.T) {
 	if a.clear(); a.replyUpTo(1<<62) != "" {
 		t.Error("what was let go is answered")
 	}
+}
+
+// A reader's timer runs only while messages are left to acknowledge, so that a hundred readers without
+// work wake up nothing.
+func TestWhenAReaderAcknowledges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dealt, asked := uint64(0), 0
+		f := &follower{processed: func() uint64 { asked++; return dealt }}
+		timer := newAckTimer()
+		ticks := func(within time.Duration) bool {
+			select {
+			case <-timer.C:
+				return true
+			case <-time.After(within): // virtual
+				return false
+			}
+		}
+		if timer.arm(f); ticks(time.Hour) {
+			t.Error("it ticks without messages")
+		}
+		f.acks.add(1, "")
+		if timer.arm(f); ticks(ackEvery-1) || !ticks(2) {
+			t.Error("it does not tick in time")
+		}
+		if timer.ticked(f); asked != 1 || !ticks(ackEvery+1) {
+			t.Errorf("while one is left it does not tick again; asked %d times", asked)
+		}
+		dealt = 1
+		if timer.ticked(f); asked != 2 || ticks(time.Hour) {
+			t.Errorf("when none is left it ticks; asked %d times", asked)
+		}
+		if timer.end(f); asked != 3 {
+			t.Error("at the end it does not acknowledge")
+		}
+		other := &follower{}
+		other.acks.add(1, "")
+		timer = newAckTimer()
+		if timer.arm(other); ticks(time.Hour) {
+			t.Error("a reader that does not acknowledge has a timer")
+		}
+		timer.end(other)
+	})
 }
 
 // StoreLimit checks a store more often the less is left of it, so that it cannot fill in

@@ -117,12 +117,12 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	defer feed.close()
 	idle := time.NewTimer(stuckPoll)
 	defer idle.Stop()
-	acking, done := f.ackTicks()
-	defer done()
+	acking := newAckTimer()
+	defer acking.end(f)
 	for stuck, rest := 0, stuckPoll; ; {
 		select {
-		case <-acking:
-			f.acknowledge()
+		case <-acking.C:
+			acking.ticked(f)
 			continue
 		case <-idle.C:
 			if stuck, err = f.stuck(request, source, stuck); err != nil {
@@ -147,6 +147,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		if err := f.deliver(f.withoutRead(batch), handle); err != nil {
 			return err
 		}
+		acking.arm(f)
 		if err != nil {
 			return translated(request, err)
 		}
