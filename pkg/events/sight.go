@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Blind is the time without a message of a heartbeat kind after which sight counts as broken:
+// SightTimeout is the time without a message of a heartbeat kind after which sight counts as broken:
 // the API server itself renews a lease every ten seconds.
-const Blind = 15 * time.Second
+const SightTimeout = 15 * time.Second
 
 // Sight is an interval in which the watcher received every change soon after it was made. An
 // event that was not received in it did not happen; outside of it nothing can be concluded.
@@ -18,10 +18,10 @@ type Sight struct {
 }
 
 // Heard gives the sight after a message at that moment: the message extends the interval, or
-// begins a new one after a break longer than [Blind].
+// begins a new one after a break longer than [SightTimeout].
 func (s Sight) Heard(at time.Time) Sight {
 	switch {
-	case s.Until.IsZero(), at.Sub(s.Until) > Blind:
+	case s.Until.IsZero(), at.Sub(s.Until) > SightTimeout:
 		return Sight{at, at}
 	case at.After(s.Until):
 		s.Until = at

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Standstill is how long a controller with work may decide nothing before it counts as stalled.
-const Standstill = 30 * time.Second
+// StallAfter is how long a controller with work may decide nothing before it counts as stalled.
+const StallAfter = 30 * time.Second
 
 // Stall says that a controller has work but decides nothing, and why.
 type Stall struct {
@@ -88,7 +88,7 @@ func (s Stall) String() string {
 	return fmt.Sprintf("%s: %s", s.Condition.Reason(), s.Detail)
 }
 
-// Unwatched is a kind that a watcher has been unable to watch for [Standstill], and the API
+// Unwatched is a kind that a watcher has been unable to watch for [StallAfter], and the API
 // server's reason, such as a missing permission.
 type Unwatched struct {
 	Kind   kinds.Name `json:"kind"`

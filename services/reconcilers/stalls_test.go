@@ -77,7 +77,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			klog.Flush()
 			for _, says := range []bool{
 				note() != nil && strings.Contains(note().Error(), condition.Reason()),
-				by == string(condition) && seconds >= events.Standstill.Seconds(),
+				by == string(condition) && seconds >= events.StallAfter.Seconds(),
 				strings.Contains(text.String(), `"A controller is stalled"`) && strings.Contains(text.String(), `condition="`+string(condition)+`"`),
 				len(reported(t, w).Stalled) == 1 && reported(t, w).Stalled[0].Condition == condition,
 			} {
@@ -87,7 +87,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			}
 			return places
 		}
-		time.Sleep(events.Standstill - time.Second) // virtual
+		time.Sleep(events.StallAfter - time.Second) // virtual
 		synctest.Wait()
 		if got := said(); got > 0 {
 			t.Errorf("it is said in %d places before 30 s are over", got)

@@ -58,7 +58,7 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "widgets.example.com") && degraded("widgets.example.com") == 1
 	})
 	until(t, func() bool { return service.Checks()["api"]() == nil }) // one refused kind does not fail it
-	if all := service.unwatched(time.Now().Add(events.Standstill)); len(all) != 1 || all[0].Kind != "widgets.example.com" || all[0].Reason == "" {
+	if all := service.unwatched(time.Now().Add(events.StallAfter)); len(all) != 1 || all[0].Kind != "widgets.example.com" || all[0].Reason == "" {
 		t.Errorf("it cannot watch %+v", all)
 	}
 	if all := service.unwatched(time.Now()); len(all) > 0 {

@@ -81,11 +81,11 @@ func (k *kindWatch) status() (synced bool, err error) {
 	return k.synced, k.err
 }
 
-// unwatched returns why the kind cannot be watched, once that has lasted for events.Standstill.
+// unwatched returns why the kind cannot be watched, once that has lasted for events.StallAfter.
 func (k *kindWatch) unwatched(now time.Time) (u events.Unwatched, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err == nil || now.Sub(k.failing) < events.Standstill {
+	if k.err == nil || now.Sub(k.failing) < events.StallAfter {
 		return u, false
 	}
 	return events.Unwatched{Kind: k.kind.Name, Reason: k.err.Error(), Since: k.failing}, true

@@ -49,7 +49,7 @@ func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
 func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
 	t.Parallel()
 	before := time.Now().Add(-time.Hour)
-	old := events.Sight{Since: before, Until: time.Now().Add(-events.Blind / 2)}
+	old := events.Sight{Since: before, Until: time.Now().Add(-events.SightTimeout / 2)}
 	told := func(kind kinds.Kind, sight events.Sight) events.Sight {
 		k := &kindWatch{kind: kind}
 		k.noteEnd(events.Delta{Op: events.Is, Sight: sight}, 7)
@@ -61,7 +61,7 @@ func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
 	if got := told(kinds.Leases.Kind, old); !got.Since.Equal(before) || time.Since(got.Until) > time.Minute {
 		t.Errorf("a watcher that was away for a moment says %v", got)
 	}
-	old.Until = time.Now().Add(-2 * events.Blind)
+	old.Until = time.Now().Add(-2 * events.SightTimeout)
 	if got := told(kinds.Leases.Kind, old); time.Since(got.Since) > time.Minute {
 		t.Errorf("a watcher that was away for long says %v", got)
 	}

@@ -163,10 +163,10 @@ func TestWhichKindsAreNotWatched(t *testing.T) {
 		if !k.note(away) || k.note(errors.New("away")) || !k.note(errors.New("refused")) {
 			t.Error("what is news is not told from what is not")
 		}
-		if _, told := k.unwatched(began.Add(events.Standstill - 1)); told {
+		if _, told := k.unwatched(began.Add(events.StallAfter - 1)); told {
 			t.Error("it is told before half a minute is over")
 		}
-		if u, told := k.unwatched(began.Add(events.Standstill)); !told || u.Reason != "refused" || u.Kind != "pods" || !u.Since.Equal(began) {
+		if u, told := k.unwatched(began.Add(events.StallAfter)); !told || u.Reason != "refused" || u.Kind != "pods" || !u.Since.Equal(began) {
 			t.Errorf("it is told as %+v, %t", u, told)
 		}
 		k.note(nil)
@@ -178,7 +178,7 @@ func TestWhichKindsAreNotWatched(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // virtual
 		k.note(away)
-		if u, told := k.unwatched(time.Now().Add(events.Standstill)); !told || !u.Since.Equal(time.Now()) {
+		if u, told := k.unwatched(time.Now().Add(events.StallAfter)); !told || !u.Since.Equal(time.Now()) {
 			t.Errorf("it is told as %+v, %t", u, told)
 		}
 		if synced, err := k.status(); !synced || err == nil {

@@ -25,7 +25,7 @@ func newNodeOptions() nodeOptions {
 
 func (o *nodeOptions) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.grace, "node-monitor-grace-period", o.grace,
-		fmt.Sprintf("how long a node may send no heartbeat before its status is unknown; must be well above the interval of the kubelets' heartbeats and above %v, the interruption of a watch that goes unnoticed", events.Blind))
+		fmt.Sprintf("how long a node may send no heartbeat before its status is unknown; must be well above the interval of the kubelets' heartbeats and above %v, the interruption of a watch that goes unnoticed", events.SightTimeout))
 	f.DurationVar(&o.startup, "node-startup-grace-period", o.startup, "the same for a node that has never reported its status")
 	f.Float32Var(&o.rate, "node-eviction-rate", o.rate, "nodes per second whose pods are evicted when nodes fail in a healthy zone; 0 for none")
 	f.Float32Var(&o.secondary, "secondary-node-eviction-rate", o.secondary, "the same in an unhealthy zone (--unhealthy-zone-threshold) that is large (--large-cluster-size-threshold)")

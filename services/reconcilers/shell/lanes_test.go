@@ -240,7 +240,7 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 func TestAKeyThatBacksOffDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Hour, MaxBackoff: time.Hour})
 	o.outcome(events.Act, 10, events.Result{Status: events.Failed})
-	o.pass(2 * events.Standstill)
+	o.pass(2 * events.StallAfter)
 	o.flows()
 	o.engine.inconsistent = []*entry{{}}
 	o.engine.pending = map[*entry]time.Time{}

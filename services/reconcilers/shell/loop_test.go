@@ -318,7 +318,7 @@ func TestALoopAnswers(t *testing.T) {
 		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
 			t.Errorf("at first it says that it stalls: %+v, %t", s, known)
 		}
-		time.Sleep(events.Standstill) // virtual
+		time.Sleep(events.StallAfter) // virtual
 		if k, ok := l.Key(t.Context(), web); !ok || !k.Known || k.Waits != events.NotRead {
 			t.Errorf("of the key it says %+v, %t", k, ok)
 		}
@@ -335,7 +335,7 @@ func TestALoopAnswers(t *testing.T) {
 		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[1].Holds || k.Checks[1].Condition != events.OtherReplica {
 			t.Errorf("of a key that is another replica's it says %+v, %t", k.Checks, ok)
 		}
-		l.setBusy(time.Now().Add(-events.Standstill))
+		l.setBusy(time.Now().Add(-events.StallAfter))
 		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != events.Deciding {
 			t.Errorf("while it decides it says %+v, %t, %t", s, stalled, known)
 		}

@@ -15,7 +15,7 @@ import (
 // for a kind to be read, an epoch to be listed, an outcome to come. A wait that does not end
 // looks like a controller that has nothing to do. So an engine keeps which keys want something,
 // and when each sort of wait last ended. Where the oldest wait has lasted for
-// [events.Standstill], the engine names its condition. Waits that end by time, such as a
+// [events.StallAfter], the engine names its condition. Waits that end by time, such as a
 // back-off, do not count, and neither does a parked key.
 
 // waitRecord is what an engine records of its waits.
@@ -67,11 +67,11 @@ func (d *Engine) Working() bool {
 }
 
 // Stall is the condition under which the engine has had work and decided nothing for
-// [events.Standstill]; ok is false when there is none.
+// [events.StallAfter]; ok is false when there is none.
 func (d *Engine) Stall() (s events.Stall, ok bool) {
 	waits := d.waits()
 	oldest := slices.MinFunc(append(waits, wait{since: d.now}), func(a, b wait) int { return a.since.Compare(b.since) })
-	if d.now.Sub(oldest.since) < events.Standstill {
+	if d.now.Sub(oldest.since) < events.StallAfter {
 		return s, false
 	}
 	return events.Stall{
@@ -234,7 +234,7 @@ func (s snapshot) lagging(epoch uint64) (behind []string) {
 }
 
 // Stall is the condition under which the controller has had work and decided nothing for
-// [events.Standstill], if there is one. known is false when the loop does not answer before the
+// [events.StallAfter], if there is one. known is false when the loop does not answer before the
 // context ends, and no decision has been going on for that long.
 func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) {
 	if s, stalled, known = l.stalled(); known {
@@ -259,10 +259,10 @@ func (l *Loop) stalled() (s events.Stall, stalled, known bool) {
 	now := l.clock()
 	s.Controller = l.Name()
 	switch {
-	case !l.busy.IsZero() && now.Sub(l.busy) >= events.Standstill:
+	case !l.busy.IsZero() && now.Sub(l.busy) >= events.StallAfter:
 		s.Condition, s.Since = events.Deciding, l.busy
 		return s, true, true
-	case l.failure != nil && now.Sub(l.failedAt) <= recent && now.Sub(l.failing) >= events.Standstill:
+	case l.failure != nil && now.Sub(l.failedAt) <= recent && now.Sub(l.failing) >= events.StallAfter:
 		s.Condition, s.Detail, s.Since = events.BusRefuses, l.failure.Error(), l.failing
 		return s, true, true
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// stalls demands that the engine names a condition after [events.Standstill] and not before;
+// stalls demands that the engine names a condition after [events.StallAfter] and not before;
 // lasted is how long the wait has lasted already.
 func (o *office) stalls(lasted time.Duration, condition events.Condition, detail string) {
 	o.t.Helper()
-	o.pass(events.Standstill - lasted - 1)
+	o.pass(events.StallAfter - lasted - 1)
 	o.flows()
 	o.pass(1)
 	s, stalled := o.engine.Stall()
-	if !stalled || s.Condition != condition || s.Detail != detail || s.Controller != "toy" || !s.Since.Equal(o.now.Add(-events.Standstill)) {
+	if !stalled || s.Condition != condition || s.Detail != detail || s.Controller != "toy" || !s.Since.Equal(o.now.Add(-events.StallAfter)) {
 		o.t.Errorf("at %v it says %+v (stalled: %t), want %s about %q since 30 s ago", o.now, s, stalled, condition, detail)
 	}
 	if !o.engine.Working() {
@@ -53,10 +53,10 @@ func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
 	o.pass(time.Hour)
 	o.engine.Ask(web)
 	o.flows()
-	o.now = o.now.Add(events.Standstill)
+	o.now = o.now.Add(events.StallAfter)
 	o.engine.Advance(o.now)
 	if s, stalled := o.engine.Stall(); !stalled || s.Condition != events.KeysWait {
-		t.Errorf("a key has waited for %v, and it says %+v (stalled: %t)", events.Standstill, s, stalled)
+		t.Errorf("a key has waited for %v, and it says %+v (stalled: %t)", events.StallAfter, s, stalled)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
 	full := errors.New("the disk is full")
-	for end := o.now.Add(events.Standstill); o.now.Before(end); {
+	for end := o.now.Add(events.StallAfter); o.now.Before(end); {
 		o.flows()
 		if len(o.stored) > 0 {
 			o.take(events.Act)
@@ -194,7 +194,7 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 			return s, stalled
 		}
 		l.setBusy(time.Now())
-		time.Sleep(events.Standstill - 1) // virtual
+		time.Sleep(events.StallAfter - 1) // virtual
 		if s, stalled := ask(); stalled {
 			t.Errorf("too early: %+v", s)
 		}

@@ -59,7 +59,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	is("with work", "", false)
 	l.working, l.busy = false, now
 	is("deciding", "", false)
-	now = now.Add(events.Standstill - 1)
+	now = now.Add(events.StallAfter - 1)
 	is("deciding for long", "", false)
 	now = now.Add(1)
 	is("deciding for too long", events.Deciding, true)
@@ -69,7 +69,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	if err := l.Trouble(); err == nil || err.Error() != "away" {
 		t.Errorf("its trouble is %v", err)
 	}
-	for range int(events.Standstill / recent) {
+	for range int(events.StallAfter / recent) {
 		now = now.Add(recent)
 		l.fail(errors.New("away"))
 	}
