@@ -37,7 +37,7 @@ CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenThe
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|ThreeNodes|ATenantCannotFillTheBus|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help
-.PHONY: accounts chart corpus corpus-record help build release sbom profile image images compose-test run demo programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
+.PHONY: accounts chart corpus corpus-record dist help build release sbom profile image images compose-test run demo tour programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,18 +54,21 @@ release: ## build bin/millrace as its image has it, compiled with more care (som
 	cp LICENSE bin/ && $(GO) run ./cmd/licenses ./cmd/millrace $$($(GO) env GOOS) > bin/THIRD_PARTY_LICENSES
 	cd bin && sha256sum millrace millrace.cdx.json LICENSE THIRD_PARTY_LICENSES > SHA256SUMS
 
+dist: ## build what a release consists of, for four platforms, into dist: make dist VERSION=v0.2.0; with VERIFY=1 twice, and compare the bytes
+	$(GO) run ./cmd/dist --version='$(VERSION)' $(if $(VERIFY),--verify)
+
 sbom: ## write the list of the modules that a program is built from (CycloneDX): make sbom BINARY=bin/millrace
 	cd tools/sbom && GOWORK=off $(GO) tool cyclonedx-gomod bin -json -std -noserial -notimestamp -version '$(VERSION)' -output '$(abspath $(BINARY)).cdx.json' '$(abspath $(BINARY))'
 
 profile: build ## find out anew what millrace does most: at work, on a local control plane
 	$(GO) run ./cmd/bench --contenders=millrace --scenarios=burst,many,heal,job,statefulset,namespace --out=.millrace/bench/profiled.json --profile=$(PROFILE)
 
-image: ## build the image of every service, and see that it starts (docker)
+image: ## build the image of every service, and see that it starts (docker); with ARCH=arm64 for another architecture, without the latter
 	@mkdir -p bin/linux
-	GOOS=linux $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
+	GOOS=linux $(if $(ARCH),GOARCH=$(ARCH)) $(GO) build -pgo=$(PROFILE) -trimpath -ldflags '$(LDFLAGS)' -o bin/linux/millrace ./cmd/millrace
 	$(GO) run ./cmd/licenses ./cmd/millrace linux > bin/linux/THIRD_PARTY_LICENSES
-	docker build --file deployments/image/Dockerfile --tag $(IMAGE) .
-	docker run --rm --network none $(IMAGE) --version
+	docker build $(if $(ARCH),--platform linux/$(ARCH)) --file deployments/image/Dockerfile --tag $(IMAGE) .
+	$(if $(filter-out $(shell $(GO) env GOARCH),$(ARCH)),,docker run --rm --network none $(IMAGE) --version)
 
 images: image ## build that, and an image for each program of docker-compose.yaml
 	$(GO) run ./cmd/images
@@ -80,6 +83,9 @@ run: ## start a local control plane (or use KUBECONFIG) and Millrace on it
 
 demo: ## play create, heal, roll, undo and delete against what `make run` started
 	$(GO) run ./cmd/demo
+
+tour: ## break a deployment of the cluster of `make run`, and ask the record why, since when, and what came of it
+	$(GO) run ./cmd/demo --tour
 
 test: build programs $(GOTESTSUM) ## everything but the slow levels: unit, laws, oracle, simulation, a real control plane
 	@rm -rf $(TESTS)

@@ -76,6 +76,9 @@ func underName(root *cobra.Command, name string, args []string) []string {
 	return args
 }
 
+// Root returns the command line, for programs that describe it.
+func Root() *cobra.Command { return newRoot() }
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "millrace",
