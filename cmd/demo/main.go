@@ -2,6 +2,8 @@
 // delete. It prints what happened in each step and how long the step took, and ends with an error when a step
 // takes too long.
 //
+// With --tour it breaks things, too, and asks the record about what happened.
+//
 // It uses the cluster of --kubeconfig, else of $KUBECONFIG, else the one that "make run" started in this
 // checkout.
 package main
@@ -30,9 +32,14 @@ const (
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig `file` of the cluster (default $KUBECONFIG, then the cluster of make run)")
 	deadline := flag.Duration("deadline", 30*time.Second, "how long each step may take")
+	guided := flag.Bool("tour", false, "show instead what the record is for, with a command after each step")
 	flag.Parse()
+	play := demonstrate
+	if *guided {
+		play = guide
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := demonstrate(ctx, os.Stdout, locate(*kubeconfig), *deadline)
+	err := play(ctx, os.Stdout, locate(*kubeconfig), *deadline)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
