@@ -135,6 +135,11 @@ var layers = []Layer{
 		Because: "each service is a pure middle between two doors",
 	},
 	{
+		Name: "the writer's limits (L1)", Packages: []string{"services/writer/limits"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{"sigs.k8s.io/yaml"}),
+		Because: "which writes are held follows from the configuration, the outcomes and the time",
+	},
+	{
 		Name: "stories (L1)", Packages: []string{"services/reconcilers/story"}, Pure: true,
 		May:     list(vocabulary, []string{grammar, "sigs.k8s.io/yaml", "golang.org/x/tools/txtar"}),
 		Because: "a story is a view and a decision written down, for every program that wants it",

@@ -73,6 +73,7 @@ type guard struct {
 	cracked  map[string]time.Time    // when devices last evicted pods, if there were any
 	changes  int                     // of objects
 	warned   map[warning]warned      // when each warning was given last
+	deleted  []deletion              // pods that a controller with a write limit deleted
 }
 
 // asker is a controller that acts on an object. Two controllers of one object have no order:
@@ -158,7 +159,7 @@ var rules = map[string]string{
 	"O1": "why comes before what is done", "O2": "a success stays one", "O3": "what was created is told", "F24": "no node is silent that was heard",
 	"V1": "one claim, one volume", "V2": "no data go that are claimed", "V3": "nothing is detached that is in use", "V4": "attached where it may be", "V5": "nothing is detached that its node lists",
 	"N1": "no address is of two nodes", "C2": "signed once, what was approved", "D1": "devices are of those who claim them", "D2": "nothing is driven from a device without a reason",
-	"A7": "no token goes before its time", "M1": "a migration that has succeeded leaves nothing out",
+	"L1": "no more writes than a limit allows", "A7": "no token goes before its time", "M1": "a migration that has succeeded leaves nothing out",
 	"P1": "a request about pools is answered once", "P2": "the answer is what is so", "P3": "no request about pools goes before its time",
 	"W1": "pods are warned of conflicts that there are", "W2": "no pod is warned again of the same",
 }

@@ -85,5 +85,5 @@ func (x *writer) waits() bool {
 func (w *World) newWriter() *writer {
 	w.created++
 	id := fmt.Sprint("writer-", w.created)
-	return &writer{process: process{world: w, skew: w.skew()}, id: id, claims: claim.New(id, w.now)}
+	return &writer{process: process{world: w, skew: w.skew()}, id: id, claims: claim.New(id, w.now), limits: map[string]*writeWindow{}}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/writer/claim"
+	writelimits "github.com/millrace/millrace/services/writer/limits"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -57,6 +58,10 @@ type Options struct {
 	Quiet time.Duration
 	// Asks: a controller asks again and again, and a script does not wait for that.
 	Asks bool
+	// Limits are the writers' write limits; nil: none. Rule is what they mean, by which the guard
+	// judges.
+	Limits *writelimits.Set
+	Rule   LimitRule
 	// Mute disables the transcript.
 	Mute bool
 	// Blow is a fault at one point of a script; nil: none.
@@ -146,6 +151,8 @@ type World struct {
 // Tally counts what happened in a world.
 type Tally struct {
 	Steps, Faults, Changes, Turns, Writes, Conflicts int
+	// Held counts the commands that a write limit held.
+	Held int
 	// Judged counts the decisions judged by their view, and Effects the requests whose effect
 	// was checked.
 	Judged, Effects int
@@ -161,7 +168,7 @@ type Tally struct {
 func (t Tally) Add(o Tally) Tally {
 	sum := Tally{
 		Steps: t.Steps + o.Steps, Faults: t.Faults + o.Faults, Changes: t.Changes + o.Changes, Turns: t.Turns + o.Turns,
-		Writes: t.Writes + o.Writes, Conflicts: t.Conflicts + o.Conflicts, Judged: t.Judged + o.Judged, Effects: t.Effects + o.Effects,
+		Writes: t.Writes + o.Writes, Conflicts: t.Conflicts + o.Conflicts, Held: t.Held + o.Held, Judged: t.Judged + o.Judged, Effects: t.Effects + o.Effects,
 		Busiest: max(t.Busiest, o.Busiest), Latest: max(t.Latest, o.Latest), Spared: t.Spared,
 	}
 	for e, n := range o.Spared {

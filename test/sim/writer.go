@@ -20,8 +20,9 @@ type writer struct {
 	id     string
 	hands  []*carrying
 	claims *claim.Claims
-	last   events.Heartbeat   // its last heartbeat
-	late   []events.Heartbeat // heartbeats that it received while it stood still
+	last   events.Heartbeat        // its last heartbeat
+	late   []events.Heartbeat      // heartbeats that it received while it stood still
+	limits map[string]*writeWindow // by controller
 }
 
 // carrying is a turn in flight.
@@ -37,6 +38,7 @@ type carrying struct {
 	place    place  // of the turn
 	begun    bool   // another writer may have begun it
 	after    uint64 // the heartbeat after which the claim on the turn is known; the writer begins it then
+	room     int    // how many pods the turn may delete, in a world with limits
 }
 
 func (c *carrying) at() claim.Place {
@@ -203,7 +205,7 @@ func (x *writer) begin(c *carrying) {
 		c.turn = t
 	}
 	c.book.carriers[c.place] = c
-	c.plan = plan.New(t, plan.Options{Again: c.begun, Promised: x.world.promises[t.Controller], Refused: refused, Fits: fits})
+	c.plan = plan.New(t, plan.Options{Again: c.begun, Promised: x.world.promises[t.Controller], Refused: refused, Held: x.held(c, refused), Fits: fits})
 	x.ask(c)
 }
 
@@ -293,6 +295,7 @@ func (x *writer) step(c *carrying, which int, f fate) {
 	var answer plan.Response
 	if f == works || f == losesAnswer || f == breaksAfter {
 		answer = x.world.request(c, r)
+		x.world.guard.counts(c, r, answer)
 	}
 	switch f {
 	case fails, losesAnswer:
@@ -318,7 +321,7 @@ func (x *writer) finish(c *carrying, results []events.Result) {
 	now := x.world.bus.epochs(slices.Values(events.Concerns(c.turn.Kind, results)))
 	o := events.Outcome{
 		Controller: c.turn.Controller, Key: c.turn.Key, Lane: c.turn.Lane, Turn: c.sequence, Decided: c.turn.Now,
-		Results: results, Epochs: c.turn.Dated(results, now), At: x.clock(),
+		Results: results, Epochs: c.turn.Dated(results, now), At: x.clock(), WriteCounts: x.written(c, results),
 	}
 	if o.Epochs[c.turn.Kind] == c.turn.Epochs[c.turn.Kind] {
 		o.UID, o.ResourceVersion = c.turn.UID, c.turn.ResourceVersion

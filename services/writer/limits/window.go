@@ -27,10 +27,12 @@ type writes struct {
 	n  int
 }
 
-// judged is a turn in flight: when it was judged, and what its commands count against.
+// judged is a turn in flight: when it was judged, what its commands count against, and which of them
+// are held.
 type judged struct {
 	at       time.Time
 	commands map[int][]bucket
+	held     map[int]Verdict
 }
 
 // NewWindow makes the window of a controller. It is nil if no limit is about the controller.
@@ -95,43 +97,43 @@ func (w *Window) Judge(now time.Time, turn uint64, commands []events.Command, de
 	w.prune(now)
 	delete(w.inFlight, turn) // an earlier delivery of it
 	reserved := w.reserved()
-	verdicts, own := map[int]Verdict{}, judged{at: now, commands: map[int][]bucket{}}
+	j := judged{at: now, commands: map[int][]bucket{}, held: map[int]Verdict{}}
 	for i, c := range commands {
-		var counts []bucket
 		for _, l := range w.limits {
-			if _, held := verdicts[i]; held || !l.limits(c) {
+			a, approved, ok := decided(l.Name)
+			if !l.limits(c) || ok && approved {
 				continue
 			}
-			a, approved, ok := decided(l.Name)
 			b := l.bucket(c)
+			j.commands[i] = append(j.commands[i], b)
+			_, held := j.held[i]
 			switch used := w.used(now, l, b) + reserved[b]; {
-			case ok && approved:
+			case held:
 			case ok:
-				verdicts[i] = Verdict{l.Name, true, denial(a)}
+				j.held[i] = Verdict{l.Name, true, denial(a)}
 			case used >= l.Max:
-				verdicts[i] = Verdict{l.Name, false, w.reached(now, l, b, used)}
-			default:
-				counts = append(counts, b)
+				j.held[i] = Verdict{l.Name, false, w.reached(now, l, b, used)}
 			}
 		}
-		if _, held := verdicts[i]; !held && len(counts) > 0 {
-			own.commands[i] = counts
-			for _, b := range counts {
+		if _, held := j.held[i]; !held {
+			for _, b := range j.commands[i] {
 				reserved[b]++
 			}
 		}
 	}
-	w.inFlight[turn] = own
-	return verdicts
+	w.inFlight[turn] = j
+	return j.held
 }
 
 // Counts are the writes of a judged turn that count, by what came of its commands. A write counts
-// if its effect exists or may exist.
+// if its effect exists or may exist; one that is held, if an earlier delivery of the turn has made
+// it.
 func (w *Window) Counts(turn uint64, results []events.Result) []events.WriteCount {
-	sums := map[bucket]int{}
+	j, sums := w.inFlight[turn], map[bucket]int{}
 	for _, r := range results {
-		if r.OK() || r.Unsure {
-			for _, b := range w.inFlight[turn].commands[r.Command] {
+		_, held := j.held[r.Command]
+		if r.OK() || r.Unsure && !held {
+			for _, b := range j.commands[r.Command] {
 				sums[b]++
 			}
 		}
@@ -150,8 +152,11 @@ func (w *Window) Counts(turn uint64, results []events.Result) []events.WriteCoun
 func (w *Window) reserved() map[bucket]int {
 	reserved := map[bucket]int{}
 	for _, j := range w.inFlight {
-		for _, counts := range j.commands {
-			for _, b := range counts {
+		for i, buckets := range j.commands {
+			if _, held := j.held[i]; held {
+				continue
+			}
+			for _, b := range buckets {
 				reserved[b]++
 			}
 		}

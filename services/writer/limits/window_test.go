@@ -106,6 +106,19 @@ func TestTurnsInFlightCount(t *testing.T) {
 	}
 }
 
+// A turn that is delivered again may find room for fewer of its writes than the first time. Those that
+// the first delivery has made count all the same, and those that it has not made do not.
+func TestWhatAnEarlierDeliveryMadeCounts(t *testing.T) {
+	w := window(t, "- {name: pods, verbs: [delete], kinds: [pods], max: 1, within: 1m}")
+	if held := w.Judge(noon, 1, deletes("shop", 3), undecided); len(held) != 2 {
+		t.Fatal(held)
+	}
+	found := []events.Result{{Command: 0, Status: events.Unchanged}, {Command: 1, Status: events.Unchanged}, {Command: 2, Status: events.Refused, Unsure: true}}
+	if counts := w.Counts(1, found); len(counts) != 1 || counts[0].Writes != 2 {
+		t.Errorf("of two that were made and one that was not count %v", counts)
+	}
+}
+
 // A person's decision is about the limits that it names. What is approved does not count, and what is
 // denied is held also when there is room.
 func TestAPersonDecides(t *testing.T) {
