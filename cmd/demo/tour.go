@@ -108,6 +108,8 @@ func guide(ctx context.Context, w io.Writer, kubeconfig string, deadline time.Du
 		return fmt.Errorf("a namespace with its service account did not come in %v: %w", deadline, err)
 	}
 	defer t.Close()
+	fmt.Fprintln(w, "The program is bin/millrace, or kubectl millrace where that is in your PATH.")
+	fmt.Fprintln(w)
 	for i, s := range stops {
 		if err := t.visit(ctx, i+1, s); err != nil {
 			return fmt.Errorf("%s: %w", s.title, err)
