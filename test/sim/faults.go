@@ -365,10 +365,11 @@ func (w *World) SkipAhead() {
 }
 
 // LoseTurns removes the last turns of every controller, after the watchers have said their
-// effects. It does nothing while a watcher stands still: no process could know of an effect that
-// no record and no delta has (docs/doubled-or-lost.md).
+// effects. It does nothing while a watcher, or the watch cache of an API server, stands still: no
+// process could know of an effect that no record and no delta has (docs/doubled-or-lost.md).
 func (w *World) LoseTurns(n int) {
-	if slices.ContainsFunc(w.watchers, func(x *watcher) bool { return x.stalled() }) {
+	if slices.ContainsFunc(w.watchers, func(x *watcher) bool { return x.stalled() }) ||
+		slices.ContainsFunc(w.servers, func(s *server) bool { return s.stuck > 0 }) {
 		return
 	}
 	w.tell()
