@@ -147,15 +147,13 @@ func (t *tour) visit(ctx context.Context, n int, s stop) error {
 func (t *tour) ask(ctx context.Context, args []string, until string) (string, error) {
 	for {
 		out, err := exec.CommandContext(ctx, t.millrace, args...).CombinedOutput()
-		if err == nil && strings.Contains(string(out), until) {
+		switch {
+		case err == nil && strings.Contains(string(out), until):
 			return string(out), nil
+		case until == "":
+			return "", fmt.Errorf("millrace %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("millrace %s: %w\n%s", strings.Join(args, " "), ctx.Err(), out)
-		case <-time.After(askAgain):
-		}
-		if until == "" && err != nil {
+		if err := arena.Rest(ctx, askAgain); err != nil {
 			return "", fmt.Errorf("millrace %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
 	}

@@ -97,13 +97,14 @@ func (l *limiter) follow(ctx context.Context) error {
 }
 
 // lastBefore is the last sequence of a stream before which no message was stored at or after a moment.
+// Where messages are missing or damaged it may be lower; then more is read than counts.
 func (l *limiter) lastBefore(ctx context.Context, state bus.State, moment time.Time) (sequence uint64, err error) {
 	found := sort.Search(int(state.Last+1-state.First), func(i int) bool {
 		m, there, failed := l.bus.At(ctx, l.stream, state.First+uint64(i))
 		if failed != nil && !errors.Is(failed, events.ErrDamaged) {
 			err = failed
 		}
-		return err != nil || there && !m.Time.Before(moment)
+		return err != nil || !there || !m.Time.Before(moment)
 	})
 	return state.First + uint64(found) - 1, err
 }

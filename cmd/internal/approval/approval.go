@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -39,7 +40,7 @@ type Decision struct {
 	events.Approval
 }
 
-// Write writes a decision, and removes an earlier one of the other kind. It returns what it wrote.
+// Write writes a decision, in place of earlier ones about the same limits. It returns what it wrote.
 //
 // Errors: ErrChanged; the API server refuses, or does not answer.
 func Write(ctx context.Context, config *rest.Config, d Decision) (events.Approval, error) {
@@ -74,7 +75,8 @@ func (d *Decision) write(ctx context.Context, objects dynamic.ResourceInterface)
 	case is.GetGeneration() != d.Generation:
 		return fmt.Errorf("%w (its generation is %d, and the writes are of %d)", ErrChanged, is.GetGeneration(), d.Generation)
 	}
-	after, err := d.annotate(ctx, objects, is)
+	mine, against := d.beside(is)
+	after, err := d.annotate(ctx, objects, is, mine, against)
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,8 @@ func (d *Decision) write(ctx context.Context, objects dynamic.ResourceInterface)
 	// must be about the generation that its second annotation begins.
 	if after.GetGeneration() == d.Generation+1 && equality.Semantic.DeepEqual(is.Object["spec"], after.Object["spec"]) {
 		d.Generation = after.GetGeneration() + 1
-		if after, err = d.annotate(ctx, objects, after); err != nil {
+		mine.Generation, against.Generation = d.Generation, d.Generation
+		if after, err = d.annotate(ctx, objects, after, mine, against); err != nil {
 			return err
 		}
 	}
@@ -92,18 +95,47 @@ func (d *Decision) write(ctx context.Context, objects dynamic.ResourceInterface)
 	return nil
 }
 
-// annotate writes the annotation, if the object is still as it is given.
-func (d *Decision) annotate(ctx context.Context, objects dynamic.ResourceInterface, is *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	text, err := json.Marshal(d.Approval)
-	if err != nil {
-		return nil, err
-	}
-	written, removed := events.ApprovalAnnotations(d.UID)
+// annotations are those of this decision, and of one of the other kind.
+func (d *Decision) annotations() (mine, against string) {
+	mine, against = events.ApprovalAnnotations(d.UID)
 	if !d.Approve {
-		written, removed = removed, written
+		mine, against = against, mine
+	}
+	return mine, against
+}
+
+// beside is the decision together with what the object has about other limits, which stays: an approval
+// lifts no denial that it does not name. against is what is left of the other kind.
+func (d *Decision) beside(is *unstructured.Unstructured) (mine, against events.Approval) {
+	rest := func(annotation string) (a events.Approval) {
+		if json.Unmarshal([]byte(is.GetAnnotations()[annotation]), &a) != nil || a.Generation != is.GetGeneration() {
+			return events.Approval{}
+		}
+		a.Limits = slices.DeleteFunc(a.Limits, func(l string) bool { return slices.Contains(d.Limits, l) })
+		return a
+	}
+	here, other := d.annotations()
+	mine = d.Approval
+	mine.Limits = slices.Concat(d.Limits, rest(here).Limits)
+	return mine, rest(other)
+}
+
+// annotate writes both annotations, if the object is still as it is given.
+func (d *Decision) annotate(ctx context.Context, objects dynamic.ResourceInterface, is *unstructured.Unstructured, mine, against events.Approval) (*unstructured.Unstructured, error) {
+	here, other := d.annotations()
+	annotations := map[string]any{other: nil}
+	for annotation, a := range map[string]events.Approval{here: mine, other: against} {
+		if len(a.Limits) == 0 {
+			continue
+		}
+		text, err := json.Marshal(a)
+		if err != nil {
+			return nil, err
+		}
+		annotations[annotation] = string(text)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": d.UID, "resourceVersion": is.GetResourceVersion(), "annotations": map[string]any{written: string(text), removed: nil},
+		"uid": d.UID, "resourceVersion": is.GetResourceVersion(), "annotations": annotations,
 	}})
 	if err != nil {
 		return nil, err

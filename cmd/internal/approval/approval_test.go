@@ -124,3 +124,38 @@ func TestADecisionIsWritten(t *testing.T) {
 		})
 	}
 }
+
+// A decision about one limit leaves those about others as they are: an approval lifts no denial that it does not name.
+func TestOtherDecisionsStay(t *testing.T) {
+	yes, no := events.ApprovalAnnotations("u1")
+	for what, c := range map[string]struct {
+		counts     bool
+		no         string
+		here, left string
+	}{
+		"same generation":                   {false, `{"limits":["claims","pods"],"generation":3,"by":"bob"}`, "pods nodes", "claims"},
+		"annotations count as a generation": {true, `{"limits":["claims"],"generation":3,"by":"bob"}`, "pods nodes", "claims"},
+		"an earlier generation":             {false, `{"limits":["claims"],"generation":2}`, "pods nodes", ""},
+	} {
+		s := server{t: t, uid: "u1", generation: 3, counts: c.counts, annotations: map[string]any{no: c.no, yes: `{"limits":["nodes"],"generation":3}`}}
+		api := httptest.NewServer(&s)
+		d := Decision{Kind: kinds.Deployments.Kind, Ref: events.Ref{Kind: kinds.Deployments.Name, Namespace: "shop", Name: "web"}, UID: "u1", Approve: true}
+		d.Limits, d.Generation = []string{"pods"}, 3
+		_, err := Write(t.Context(), &rest.Config{Host: api.URL}, d)
+		api.Close()
+		limits := func(annotation string) string {
+			var a events.Approval
+			text, there := s.annotations[annotation].(string)
+			if !there {
+				return ""
+			}
+			if json.Unmarshal([]byte(text), &a) != nil || a.Generation != s.generation {
+				t.Errorf("%s: %s is %s, and the generation %d", what, annotation, text, s.generation)
+			}
+			return strings.Join(a.Limits, " ")
+		}
+		if here, left := limits(yes), limits(no); err != nil || here != c.here || left != c.left {
+			t.Errorf("%s: approved are %q, and denied %q, %v", what, here, left, err)
+		}
+	}
+}

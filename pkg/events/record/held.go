@@ -86,7 +86,10 @@ func (r *Record) heldOf(ctx context.Context, controller string, since time.Time)
 		h := Held{Controller: controller, Key: key, Turn: o.Turn, At: o.At}
 		m, there, err := r.bus.At(ctx, subject.TurnStream(controller), o.Turn)
 		var t events.Turn
-		if err != nil || !there || events.DecodeJSON(m, &t) != nil {
+		if err != nil {
+			return nil, err
+		}
+		if !there || events.DecodeJSON(m, &t) != nil {
 			continue // the turn is no longer kept
 		}
 		if h.Because = t.Because; t.UID != "" {
