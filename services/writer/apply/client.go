@@ -103,6 +103,7 @@ type Client struct {
 	clients          map[Actor]rest.Interface
 	paces            map[Actor]flowcontrol.RateLimiter // empty without QPS
 	inFlight         chan struct{}
+	readsVersions    chan struct{} // of one create in doubt
 	discovery        discovery.DiscoveryInterface
 	mapping          mapping
 	absentOwnerCache *cache.LRUExpireCache // coordinates of absent owners
@@ -121,7 +122,7 @@ func New(c Config, actors []Actor) (*Client, error) {
 	c = c.withDefaults()
 	d := &Client{
 		config: c, clients: make(map[Actor]rest.Interface, len(actors)), paces: map[Actor]flowcontrol.RateLimiter{},
-		inFlight: make(chan struct{}, c.MaxInFlight), absentOwnerCache: cache.NewLRUExpireCacheWithClock(absentOwners, c.Clock),
+		inFlight: make(chan struct{}, c.MaxInFlight), readsVersions: make(chan struct{}, 1), absentOwnerCache: cache.NewLRUExpireCacheWithClock(absentOwners, c.Clock),
 	}
 	for _, a := range actors {
 		client, err := d.client(a)
@@ -270,7 +271,7 @@ func (d *Client) do(ctx context.Context, a Actor, r plan.Request, auditID string
 		r.Manager = a.Controller
 	}
 	if r.Doubtful && d.config.Known != nil {
-		if answer, settled := d.createdBefore(ctx, client, r); settled {
+		if answer, settled := d.createdBefore(ctx, a, client, r); settled {
 			return answer
 		}
 	}

@@ -32,7 +32,7 @@ const historyTimeout = "1"
 // has deleted meanwhile would exist again. The record alone does not suffice either: it may lag.
 // So the door asks the API server for its version, and the record whether it has reached that
 // version.
-func (d *Client) createdBefore(ctx context.Context, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
+func (d *Client) createdBefore(ctx context.Context, a Actor, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
 	doubt, failed := d.listExisting(ctx, client, r)
 	if failed != nil {
 		failed.Stood = r.Stood
@@ -47,7 +47,17 @@ func (d *Client) createdBefore(ctx context.Context, client rest.Interface, r pla
 		return plan.Response{Reason: "NoAnswer", Message: err.Error(), Stood: doubt.At}, true // it is asked again
 	}
 	doubt.Lasts = r.InDoubt
-	switch doubt.Verdict() {
+	verdict := doubt.Verdict()
+	if verdict == plan.Unclear || verdict == plan.Unheard {
+		switch d.readVersions(ctx, a, client, r, doubt) {
+		case existed:
+			return remembered(), true
+		case neverExisted:
+			return plan.Response{}, false
+		case notRead:
+		}
+	}
+	switch verdict {
 	case plan.Happened:
 		return plan.Response{
 			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "it is there, or the record knows that it was created, or has a gap in which it may have been",
@@ -98,11 +108,16 @@ func (d *Client) watchHistory(ctx context.Context, client rest.Interface, r plan
 	case err != nil:
 		return d.refusal(ctx, r, err, 0), true // cut short; it is asked again
 	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
-		return plan.Response{
-			Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was created",
-		}, true
+		return remembered(), true
 	default:
 		return d.concludeAbsent(ctx, client, r, known.Told) // the history does not reach back
+	}
+}
+
+// remembered is the answer to a create of an object that the API server has had.
+func remembered() plan.Response {
+	return plan.Response{
+		Code: http.StatusConflict, Reason: string(metav1.StatusReasonAlreadyExists), Message: "the API server remembers that it was created",
 	}
 }
 

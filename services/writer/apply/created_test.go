@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -74,6 +75,8 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 			var lost, cut atomic.Bool
 			s.Break(func(r fakeserver.Request) fakeserver.Fault {
 				switch {
+				case readsVersion(r):
+					return fakeserver.Fault{Code: http.StatusGone}
 				case c.cut && r.Query.Get("watch") != "":
 					return fakeserver.Fault{Lost: cut.CompareAndSwap(false, true)}
 				case c.forgotten && r.Query.Get("watch") != "":
@@ -104,10 +107,22 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 	}
 }
 
+// readsVersion tells whether a request reads a version of the past.
+func readsVersion(r fakeserver.Request) bool { return r.Query.Get("resourceVersionMatch") == "Exact" }
+
+// versionsGone is the fault of an API server whose storage was compacted.
+func versionsGone(r fakeserver.Request) fakeserver.Fault {
+	if readsVersion(r) {
+		return fakeserver.Fault{Code: http.StatusGone}
+	}
+	return fakeserver.Fault{}
+}
+
 // TestTheRecordNeedNotCatchUp: in a busy cluster the record is always a little behind. It only has
 // to reach the version that the API server had when it was first asked.
 func TestTheRecordNeedNotCatchUp(t *testing.T) {
 	s := fakeserver.New(t)
+	s.Break(versionsGone)
 	now := s.Put(podPath+"busy", "u", map[string]any{})
 	told, asked := now, 0
 	s.Hold(func(r fakeserver.Request) {
@@ -176,7 +191,7 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 			}
 			s.Break(func(r fakeserver.Request) fakeserver.Fault {
 				if r.Method == http.MethodGet && r.Query.Get("watch") == "" {
-					return c.refuse[r.Path]
+					return cmp.Or(c.refuse[r.Path], versionsGone(r))
 				}
 				return fakeserver.Fault{}
 			})
@@ -197,10 +212,11 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 }
 
 // doubtful returns an API server whose version is past the record's, because of another kind only,
-// and the record's version.
+// and the record's version. It has no past versions.
 func doubtful(t *testing.T) (s *fakeserver.Server, told string) {
 	t.Helper()
 	s = fakeserver.New(t)
+	s.Break(versionsGone)
 	told = s.Put(podPath+"old", "u", map[string]any{"metadata": map[string]any{"name": "old"}})
 	s.Put("/api/v1/nodes/n", "n", map[string]any{})
 	return s, told

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -257,7 +258,7 @@ func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*fakese
 		if r.Path == doors[what].forbidden {
 			f.Code = http.StatusForbidden
 		}
-		return f
+		return cmp.Or(f, versionsGone(r))
 	})
 	return s, open(t, s, append([]func(*apply.Config){minting(t), certifying(t), func(c *apply.Config) {
 		c.Types = func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {

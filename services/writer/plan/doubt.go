@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"strconv"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -94,4 +95,23 @@ func (d Doubt) told() bool { return d.Told != "" && kinds.CompareVersions(d.Told
 // version of the existing objects.
 func (d Doubt) quiet() bool {
 	return d.Told != "" && d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0
+}
+
+// Readable is how many versions of the API server a writer reads one by one to settle a doubt. A
+// kind that is quiet in a busy cluster is further behind: there the writer waits for [Quiet].
+const Readable = 128
+
+// Unread returns the versions in which the object may have lived unseen, both included: those that
+// the record does not reach, up to the one at which the API server was asked. ok is false if it may
+// also have lived at other versions, or if there are more than [Readable].
+func (d Doubt) Unread() (from, to uint64, ok bool) {
+	told, err := strconv.ParseUint(d.Told, 10, 64)
+	if err != nil || d.Hidden {
+		return 0, 0, false
+	}
+	at, err := strconv.ParseUint(d.At, 10, 64)
+	if err != nil || at <= told || at-told > Readable {
+		return 0, 0, false
+	}
+	return told + 1, at, true
 }

@@ -41,3 +41,27 @@ func TestWhenAKindIsSilent(t *testing.T) {
 		}
 	}
 }
+
+// The versions to read are those between the record and the API server, unless the object may have
+// lived at others.
+func TestWhichVersionsAreUnread(t *testing.T) {
+	for name, c := range map[string]struct {
+		doubt    Doubt
+		from, to uint64
+	}{
+		"one":                       {Doubt{At: "7", Known: Known{Told: "6"}}, 7, 7},
+		"as many as are read":       {Doubt{At: "134", Known: Known{Told: "6"}}, 7, 134},
+		"too many":                  {doubt: Doubt{At: "135", Known: Known{Told: "6"}}},
+		"none":                      {doubt: Doubt{At: "6", Known: Known{Told: "6"}}},
+		"the record is ahead":       {doubt: Doubt{At: "6", Known: Known{Told: "9"}}},
+		"the record has a gap":      {doubt: Doubt{At: "7", Known: Known{Told: "6", Hidden: true}}},
+		"the record tells nothing":  {doubt: Doubt{At: "7"}},
+		"the API server does not":   {doubt: Doubt{Known: Known{Told: "6"}}},
+		"a version is not a number": {doubt: Doubt{At: "7", Known: Known{Told: "x"}}},
+		"and the other is not":      {doubt: Doubt{At: "x", Known: Known{Told: "6"}}},
+	} {
+		if from, to, ok := c.doubt.Unread(); from != c.from || to != c.to || ok != (c.from > 0) {
+			t.Errorf("%s: from %d to %d, %t; want from %d to %d", name, from, to, ok, c.from, c.to)
+		}
+	}
+}

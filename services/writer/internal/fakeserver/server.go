@@ -233,6 +233,16 @@ func (s *Server) tell(w http.ResponseWriter, r Request) {
 	}
 }
 
+// at returns the object that was at a path at a version.
+func (s *Server) at(path string, version int) (object map[string]any, ok bool) {
+	for _, c := range s.past {
+		if c.path == path && c.version <= version {
+			object, ok = c.event["object"].(map[string]any), c.event["type"] != "DELETED"
+		}
+	}
+	return object, ok
+}
+
 func (s *Server) answer(r Request) (int, any) {
 	if answer, ok := discovery[r.Path]; ok {
 		return http.StatusOK, answer
@@ -249,11 +259,14 @@ func (s *Server) answer(r Request) (int, any) {
 		}
 		if name, ok := strings.CutPrefix(r.Query.Get("fieldSelector"), "metadata.name="); ok {
 			name, kind, typed := strings.Cut(name, ",type=")
-			items := []any{}
-			if object, ok := s.objects[r.Path+"/"+name]; ok && (!typed || object["type"] == kind) {
+			items, version := []any{}, s.version
+			if r.Query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact) {
+				version, _ = strconv.Atoi(r.Query.Get("resourceVersion"))
+			}
+			if object, ok := s.at(r.Path+"/"+name, version); ok && (!typed || object["type"] == kind) {
 				items = append(items, object)
 			}
-			return http.StatusOK, map[string]any{"kind": "List", "items": items, "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}}
+			return http.StatusOK, map[string]any{"kind": "List", "items": items, "metadata": map[string]any{"resourceVersion": strconv.Itoa(version)}}
 		}
 		if items, ok := s.list(r.Path); ok {
 			if kind, typed := strings.CutPrefix(r.Query.Get("fieldSelector"), "type="); typed {
