@@ -168,8 +168,8 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 	if owner == nil || turn == nil || turn.UID != owner.UID || c.Object.Replicas >= before.Replicas {
 		return Violation{}, false
 	}
-	looked, versions := b.reached(turn, replicaSets), b.between(owner.UID, decidedAt(turn), c.Revision)
-	if looked == 0 || len(versions) == 0 {
+	looked, versions := b.view(turn, replicaSets), b.between(owner.UID, decidedAt(turn), c.Revision)
+	if looked.upTo == 0 || len(versions) == 0 {
 		return Violation{}, false
 	}
 	// A Deployment that was scaled meanwhile scales its ReplicaSets in proportion to their size,
@@ -188,7 +188,7 @@ func (b *books) shrunk(w *world, before *Object, c *Change) (Violation, bool) {
 	}
 	had, left, stale := int32(0), int32(0), false
 	for uid, set := range w.owned[owner.UID] {
-		seen := b.at(uid, looked)
+		seen := looked.at(uid)
 		if seen == nil || set.Ref.Kind != replicaSets {
 			continue
 		}

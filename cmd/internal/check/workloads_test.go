@@ -227,6 +227,12 @@ func TestWorkloadRulesBite(t *testing.T) {
 			s.shrinks(1)
 		}},
 		{"", "what is not available", rolling(), func(s *story) { s.change("s", func(o *Object) { o.Available = 2 }); s.shrinks(2) }},
+		{"", "what is not available, by a list that has not ended yet", rolling(), func(s *story) {
+			s.change("s", func(o *Object) { o.Available = 2 })
+			log := s.h.Logs[replicaSets]
+			log[len(log)-1].Sync = true
+			s.shrinks(2)
+		}},
 		{"", "as a user asked", rolling(), func(s *story) { s.change("d", func(o *Object) { o.Replicas = 2 }); s.shrinks(2) }},
 		{"I5", "a ready pod and not one that is not", rolling(), func(s *story) { s.shrinks(3); s.unready("s-0"); s.takes(setter, "s", "s-1") }},
 		{"", "a pod that is not ready", rolling(), func(s *story) { s.shrinks(3); s.unready("s-0"); s.takes(setter, "s", "s-0") }},
