@@ -141,8 +141,8 @@ type Result struct {
 	AuditID string `json:"auditID,omitempty"`
 	// Unsure is true when it is unknown whether a request of ours had an effect: either the
 	// command did not succeed, but an earlier request for it may have, because its response was
-	// lost or another writer had the turn before; or the object of a delete is gone after a
-	// response was lost. The audit log may know.
+	// lost or another writer had the turn before; or the object is as the command makes it (for a
+	// delete, gone) after a response was lost. The audit log may know.
 	Unsure bool `json:"unsure,omitempty"`
 }
 

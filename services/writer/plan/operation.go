@@ -52,13 +52,14 @@ type operation struct {
 	look   *look          // shared with other commands
 	ranges []netip.Prefix // the ranges that its object must share with no other
 	tries  int
-	lost   bool // a write's answer was lost: the effect may exist
-	chases int  // how often the delete was retried on a changed object
-	asked  bool
-	last   Response  // the previous answer, if asked
-	failed *Response // the answer that ended a write which may have happened
-	body   []byte
-	result events.Result
+	// A write's answer was lost; the object is as the command makes it, perhaps by another client.
+	lost, guessed bool
+	chases        int // how often the delete was retried on a changed object
+	asked         bool
+	last          Response  // the previous answer, if asked
+	failed        *Response // the answer that ended a write which may have happened
+	body          []byte
+	result        events.Result
 }
 
 func newOperation(at int, c events.Command, body []byte, o Options) *operation {
@@ -530,11 +531,11 @@ func (d *operation) afterRecheck(r Response) {
 // found ends an operation whose effect exists. The operation made it itself if one of its answers
 // was lost; otherwise an earlier delivery of the turn did.
 func (d *operation) found(r Response) {
-	if d.lost {
-		d.end(r, events.Applied)
-		return
+	status := events.Unchanged
+	if d.guessed = d.lost && d.command.Verb != events.VerbCreate; d.lost {
+		status = events.Applied
 	}
-	d.end(r, events.Unchanged)
+	d.end(r, status)
 }
 
 // removed ends a delete whose object is gone.

@@ -369,7 +369,7 @@ func (d *operation) told() events.Result {
 	r := d.result
 	// If the answer to a delete was lost and the object is gone, another client may have deleted
 	// it. No other applied command has an object that is not there.
-	guessed := r.Status == events.Applied && d.last.notFound()
+	guessed := d.guessed || r.Status == events.Applied && d.last.notFound()
 	r.Unsure = guessed || !r.OK() && (d.lost || d.again) && d.command.Verb != events.VerbRecord && d.command.Verb != events.VerbAsk
 	return r
 }

@@ -31,9 +31,11 @@ func TestUnsureDelete(t *testing.T) {
 	}
 }
 
-// TestUnsure: the result of a failed command says whether an earlier request may have succeeded.
+// TestUnsure: the result says whether an earlier request may have succeeded, if the command failed or
+// the object is as the command makes it.
 func TestUnsure(t *testing.T) {
 	gone, refused := Response{Code: 404, Reason: "NotFound"}, Response{Code: 403, Reason: "Forbidden"}
+	changed, as := Response{Code: 409, Reason: "Conflict"}, Response{Code: 200, Object: Object{UID: "uid", ResourceVersion: "9"}, Body: []byte(`{"metadata":{"uid":"uid"}}`)}
 	for name, c := range map[string]struct {
 		again   bool
 		answers []Response
@@ -45,6 +47,8 @@ func TestUnsure(t *testing.T) {
 		"gone after an answer was lost":        {false, []Response{{Code: 504}, gone}, true},
 		"refused after it was asked to wait":   {false, []Response{{Code: 429}, refused}, false},
 		"carried out after an answer was lost": {false, []Response{{Code: 504}, {Code: 200}}, false},
+		"done by a client after a lost answer": {false, []Response{{Code: 504}, changed, as}, true},
+		"done before, for one that took over":  {true, []Response{changed, as}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := New(turn(events.Command{
