@@ -266,7 +266,7 @@ var doors = []Door{
 		// localcluster is the administrator of the cluster that it starts; delegated
 		// authenticates scrapers, and reads and writes no object; election holds a Lease, and
 		// nothing else; approval annotates an object as its user, and nothing else.
-		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "cmd/internal/election", "cmd/internal/approval", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
+		Keepers: []string{"cmd/internal/localcluster/...", "cmd/internal/health/delegated", "cmd/internal/election/...", "cmd/internal/approval", "cmd/internal/takeover", "services/watcher/source/...", "services/writer/apply/...", "test/...", "tools/..."},
 		Because: "watcher/source and writer/apply are the only doors to the API server",
 	},
 	{

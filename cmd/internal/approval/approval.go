@@ -22,8 +22,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// manager is the field manager of the annotations.
-const manager = "kubectl-millrace"
+// Manager is the field manager of what a person writes.
+const Manager = "kubectl-millrace"
 
 // ErrChanged: the object is not as it was when its writes were held, so that a decision would not count.
 var ErrChanged = errors.New("the object has changed since; look at millrace held once more")
@@ -40,6 +40,17 @@ type Decision struct {
 	events.Approval
 }
 
+// Who returns the name that the API server knows the client's user by.
+//
+// Errors: the API server refuses, or does not answer.
+func Who(ctx context.Context, client kubernetes.Interface) (string, error) {
+	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("ask the API server who you are: %w", err)
+	}
+	return who.Status.UserInfo.Username, nil
+}
+
 // Write writes a decision, in place of earlier ones about the same limits. It returns what it wrote.
 //
 // Errors: ErrChanged; the API server refuses, or does not answer.
@@ -48,11 +59,9 @@ func Write(ctx context.Context, config *rest.Config, d Decision) (events.Approva
 	if err != nil {
 		return d.Approval, err
 	}
-	who, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return d.Approval, fmt.Errorf("ask the API server who you are: %w", err)
+	if d.By, err = Who(ctx, client); err != nil {
+		return d.Approval, err
 	}
-	d.By = who.Status.UserInfo.Username
 	resources, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return d.Approval, err
@@ -140,5 +149,5 @@ func (d *Decision) annotate(ctx context.Context, objects dynamic.ResourceInterfa
 	if err != nil {
 		return nil, err
 	}
-	return objects.Patch(ctx, d.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	return objects.Patch(ctx, d.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
 }

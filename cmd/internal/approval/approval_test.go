@@ -61,7 +61,7 @@ func (s *server) patch(r *http.Request) {
 			Annotations          map[string]any
 		}
 	}
-	if err != nil || json.Unmarshal(text, &patch) != nil || patch.Metadata.UID != s.uid || patch.Metadata.ResourceVersion != "9" || r.URL.Query().Get("fieldManager") != manager {
+	if err != nil || json.Unmarshal(text, &patch) != nil || patch.Metadata.UID != s.uid || patch.Metadata.ResourceVersion != "9" || r.URL.Query().Get("fieldManager") != Manager {
 		s.t.Errorf("the patch is %s with %v, %v", text, r.URL.Query(), err)
 	}
 	maps.Copy(s.annotations, patch.Metadata.Annotations)

@@ -178,11 +178,11 @@ func (o *doctorOptions) lookAtCluster(ctx context.Context, config *rest.Config, 
 	config = rest.CopyConfig(config)
 	config.UserAgent = "millrace/" + Version
 	config.Impersonate.UserName = o.as
-	return lookAtServer(ctx, config, o.election.Elect && o.bus.at.URL == "", chosen, o.needed(chosen))
+	return lookAtServer(ctx, config, o.waits(), chosen, o.needed(chosen))
 }
 
 // lookAtServer runs the checks of an API server.
-func lookAtServer(ctx context.Context, config *rest.Config, waits bool, chosen choice, needed func(bool) []doctor.Needed) []doctor.Finding {
+func lookAtServer(ctx context.Context, config *rest.Config, waits string, chosen choice, needed func(bool) []doctor.Needed) []doctor.Finding {
 	api, err := doctor.NewAPI(config)
 	if err != nil {
 		return doctor.NoClient(err)

@@ -313,7 +313,7 @@ func TestChecksAtTheStart(t *testing.T) {
 // TestAServerWithoutAClient: a configuration that makes no client is a failure, and the other checks
 // are not made.
 func TestAServerWithoutAClient(t *testing.T) {
-	all := lookAtServer(t.Context(), &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nonexistent"}}, false, choice{}, nil)
+	all := lookAtServer(t.Context(), &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nonexistent"}}, "", choice{}, nil)
 	for i, f := range all {
 		if (f.State == doctor.Failed) != (i == 0) {
 			t.Errorf("%s: %v", f.State, f)

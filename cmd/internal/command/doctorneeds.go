@@ -15,7 +15,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/cmd/internal/doctor"
-	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -40,7 +39,7 @@ func (o *doctorOptions) needed(chosen choice) func(constrains bool) []doctor.Nee
 		parts := o.of
 		if len(parts) == 0 {
 			parts = []string{ofWatcher, ofWriter}
-			if o.election.Elect && o.bus.at.URL == "" {
+			if o.waits() != "" {
 				parts = append(parts, ofLeader)
 			}
 		}
@@ -53,7 +52,7 @@ func (o *doctorOptions) needed(chosen choice) func(constrains bool) []doctor.Nee
 			case ofMetrics:
 				all = append(all, metricsNeeded())
 			case ofLeader:
-				all = append(all, leaderNeeded(o.election))
+				all = append(all, leaderNeeded(o.leases()))
 			}
 		}
 		return all
@@ -103,8 +102,8 @@ func metricsNeeded() doctor.Needed {
 	}}
 }
 
-// leaderNeeded are the rights to hold a Lease.
-func leaderNeeded(o election.Options) doctor.Needed {
+// leaderNeeded are the rights to hold Leases.
+func leaderNeeded(namespace string, leases []string) doctor.Needed {
 	of := func(names ...string) rbacv1.PolicyRule {
 		rule := rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: names}
 		if len(names) > 0 {
@@ -114,7 +113,7 @@ func leaderNeeded(o election.Options) doctor.Needed {
 	}
 	return doctor.Needed{
 		Part: doctor.PartLeader, Roles: "millrace rbac --of=watcher,writer,leader",
-		All: doctor.Rights([]rbacv1.PolicyRule{of(), of(o.LeaseName)}, o.LeaseNamespace),
+		All: doctor.Rights([]rbacv1.PolicyRule{of(), of(leases...)}, namespace),
 	}
 }
 
@@ -218,7 +217,7 @@ func doctorPart(look func(ctx context.Context) []doctor.Finding) part {
 }
 
 // atStart are the checks of a service: of the API server, if it connects to one, and of the bus.
-func atStart(config *rest.Config, needed func(bool) []doctor.Needed, waits bool, b *stream.Bus, bus *busOptions, chosen choice) func(ctx context.Context) []doctor.Finding {
+func atStart(config *rest.Config, needed func(bool) []doctor.Needed, waits string, b *stream.Bus, bus *busOptions, chosen choice) func(ctx context.Context) []doctor.Finding {
 	return func(ctx context.Context) (all []doctor.Finding) {
 		if config != nil {
 			all = lookAtServer(ctx, config, waits, chosen, needed)

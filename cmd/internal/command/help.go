@@ -89,6 +89,7 @@ var commandGroups = []struct {
 	{"Prepare and check an installation:", []string{"doctor", "rbac", "signing-keys", "control-plane", "healthcheck"}},
 	{"Read the record:", []string{"history", "get", "diff", "why", "why-not", "tail", "lag", "parked", "retention", "shadow", "trace", "ui"}},
 	{"Decide about held writes:", []string{"held", "approve", "deny"}},
+	{"Move controllers:", []string{"takeover", "giveback"}},
 	{"Judge the record, or carry it elsewhere:", []string{"replay", "explain", "verify", "export", "import"}},
 }
 

@@ -22,15 +22,40 @@ func addElection(f *pflag.FlagSet, o *election.Options) {
 	f.StringVar(&o.LeaseNamespace, "leader-elect-resource-namespace", o.LeaseNamespace, "`namespace` of the Lease"+only)
 }
 
+// waits is the flag by which this process acts only while it holds a Lease; "" if there is none.
+func (o *everything) waits() string {
+	switch {
+	case o.bus.at.URL != "":
+		return ""
+	case o.migration.enabled:
+		return "--enable-leader-migration"
+	case o.election.Elect:
+		return "--leader-elect"
+	default:
+		return ""
+	}
+}
+
+// leases are the Leases that the process may hold.
+func (o *everything) leases() (namespace string, names []string) {
+	if o.election.Elect || !o.migration.enabled {
+		names = append(names, o.election.LeaseName)
+	}
+	if o.migration.enabled {
+		names = append(names, o.migration.lease)
+	}
+	return o.election.LeaseNamespace, names
+}
+
 // elected runs everything: once this process leads, with --leader-elect and a bus of its own, and
 // at once otherwise.
 func (o *everything) elected(ctx context.Context, config *rest.Config) error {
 	if !o.election.Elect || o.bus.at.URL != "" {
-		return o.run(ctx, config)
+		return o.migrating(ctx, config)
 	}
 	return o.election.Run(ctx, config, election.Term{
 		Wait: func(ctx context.Context) error { return o.service.run(ctx, []part{standby()}) },
-		Lead: func(ctx context.Context) error { return o.run(ctx, config) },
+		Lead: func(ctx context.Context) error { return o.migrating(ctx, config) },
 	})
 }
 

@@ -28,6 +28,7 @@ type rbacOptions struct {
 	writer, account   string
 	user              string
 	watchers          int
+	leases            []string
 }
 
 // The parts of the roles, and the ways to impersonate.
@@ -37,7 +38,7 @@ const (
 )
 
 func (o *rbacOptions) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` to print: watcher and writer, the roles of these services; metrics, the rights to authorize requests for their metrics; tokens, the role of serviceaccount-token-controller, which Kubernetes does not have; leader, the right to the Lease of --leader-elect")
+	f.StringSliceVar(&o.of, "of", []string{ofWatcher, ofWriter, ofMetrics}, "`parts` to print: watcher and writer, the roles of these services; metrics, the rights to authorize requests for their metrics; tokens, the role of serviceaccount-token-controller, which Kubernetes does not have; leader, the right to the Leases of --leader-elect and --enable-leader-migration")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*", "-serviceaccount-token-controller"}, "controllers that run, as in the services' flag of that name")
 	f.StringSliceVar(&o.custom, "custom-kinds", []string{rights.Any}, "custom `kinds`, such as widgets.example.com, for controllers that read every kind; '*' for all of them puts a \"*\" into the role")
 	f.StringVar(&o.impersonation, "impersonation", constrained, "how the writer impersonates: constrained, from Kubernetes 1.36, or classic")
@@ -46,6 +47,7 @@ func (o *rbacOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.writer, "writer", "writer", "`suffix` of the names of the writer's roles and service account, if there are several writers")
 	f.StringVar(&o.account, "account", "", "`name` of an existing service account that gets the writer's roles (default: a new one)")
 	f.StringVar(&o.user, "user", "", "`name` of a user that gets all roles, if one process is watcher and writer; no service account is printed")
+	f.StringSliceVar(&o.leases, "lease", []string{election.Defaults().LeaseName}, "`names` of the Leases of the role leader: that of --leader-elect-resource-name, and the leaderName of --leader-migration-config")
 	f.IntVar(&o.watchers, "watchers", 2, "number of watcher identities: 2, one with --scope=built-in and one with --scope=other, which may read Secrets; or 1 for all kinds")
 }
 
@@ -143,8 +145,7 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 		m.Delegator(first+"-delegator", scraped...)
 	}
 	if slices.Contains(o.of, ofLeader) && len(scraped) > 0 {
-		lease := election.Defaults()
-		m.Leader(first+"-leader", lease.LeaseNamespace, lease.LeaseName, scraped...)
+		m.Leader(first+"-leader", election.Defaults().LeaseNamespace, o.leases, scraped...)
 	}
 	return m.YAML()
 }

@@ -27,6 +27,8 @@ type everything struct {
 	signing signingDir
 	// election is for processes that have a bus each: only the leader acts.
 	election election.Options
+	// migration is for controllers that kube-controller-manager runs, too, by turns.
+	migration migrationOptions
 }
 
 func newEverything() *everything {
@@ -41,14 +43,14 @@ func newEverything() *everything {
 
 // check validates the flags before anything is started.
 func (o *everything) check() error {
-	return errors.Join(o.ctrl.check(), o.service.check(), o.write.check(), o.election.Check())
+	return errors.Join(o.ctrl.check(), o.service.check(), o.write.check(), o.election.Check(), o.migration.check(o.bus.at.URL != ""))
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
 	return []func(*pflag.FlagSet){
 		titled("controller", o.ctrl.add), titled("bus", o.bus.add), titled("bus server", o.server.add), titled("serving", o.service.add),
 		titled("tracing", o.service.tracing.Add), titled("watcher", o.watch.add), titled("writer", o.write.add), titled("notary", o.notary.add),
-		titled("signing", o.signing.add), titled("leader election", func(f *pflag.FlagSet) { addElection(f, &o.election) }),
+		titled("signing", o.signing.add), titled("leader election", func(f *pflag.FlagSet) { addElection(f, &o.election); o.migration.add(f) }),
 	}
 }
 
@@ -73,12 +75,8 @@ be on there: here they write nothing, and are compared with it.`,
 	}.cobra()
 }
 
-// run runs all services against a cluster until the context ends.
-func (o *everything) run(ctx context.Context, config *rest.Config) error {
-	chosen, err := o.ctrl.chooseFor(config)
-	if err != nil {
-		return err
-	}
+// run runs all services with the chosen controllers against a cluster until the context ends.
+func (o *everything) run(ctx context.Context, config *rest.Config, chosen choice) error {
 	if err := errors.Join(o.watch.check(chosen.all()), o.bus.checkRetention()); err != nil {
 		return err
 	}
@@ -136,7 +134,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 // checking runs the doctor's checks of all services at their start.
 func (o *everything) checking(config *rest.Config, b *stream.Bus, chosen choice) part {
 	asked := &doctorOptions{everything: o}
-	return doctorPart(atStart(config, asked.needed(chosen), o.election.Elect && o.bus.at.URL == "", b, &o.bus, chosen))
+	return doctorPart(atStart(config, asked.needed(chosen), o.waits(), b, &o.bus, chosen))
 }
 
 // announce logs the controllers that are about to start.

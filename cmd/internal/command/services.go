@@ -117,8 +117,10 @@ type lone struct {
 	// connects is true for services that connect to the API server; needed are their RBAC rights.
 	connects bool
 	needed   func(chosen choice, constrains bool) doctor.Needed
-	// election has no effect: the replicas of a service share the work.
-	election election.Options
+	// election has no effect: the replicas of a service share the work. So they cannot share
+	// controllers with kube-controller-manager by turns: migration refuses to be enabled.
+	election  election.Options
+	migration migrationOptions
 }
 
 func newLone() *lone {
@@ -130,10 +132,10 @@ func newLone() *lone {
 // cobra adds the flags that every service has.
 func (s *lone) cobra(p program) *cobra.Command {
 	p.flags = append(p.flags, titled("controller", s.ctrl.add), titled("bus", s.at.add), titled("serving", s.service.add), titled("tracing", s.service.tracing.Add),
-		titled("leader election", func(f *pflag.FlagSet) { addElection(f, &s.election) }))
+		titled("leader election", func(f *pflag.FlagSet) { addElection(f, &s.election); s.migration.add(f) }))
 	check := p.check
 	p.check = func() error {
-		all := errors.Join(s.ctrl.check(), s.service.check(), s.election.Check())
+		all := errors.Join(s.ctrl.check(), s.service.check(), s.election.Check(), s.migration.check(true))
 		if check != nil {
 			all = errors.Join(all, check())
 		}
@@ -179,7 +181,7 @@ func (s *lone) checking(b *stream.Bus, chosen choice) part {
 			needed = func(constrains bool) []doctor.Needed { return []doctor.Needed{s.needed(chosen, constrains)} }
 		}
 	}
-	return doctorPart(atStart(config, needed, false, b, &s.at, chosen))
+	return doctorPart(atStart(config, needed, "", b, &s.at, chosen))
 }
 
 // choose selects the controllers of the process. A kubeconfig that cannot be loaded is no error

@@ -118,7 +118,6 @@ func mootOfControllers() []moot {
 func mootOfTheWhole() []moot {
 	const (
 		cloud   = "controllers of clouds are in the cloud-controller-manager"
-		whole   = "all controllers here are of one leader, or of none"
 		scraped = "labels are rewritten where they are scraped (metric_relabel_configs)"
 		alone   = "one process listens on the health address"
 		release = "everything here is decided as by Kubernetes " + kubernetes
@@ -134,8 +133,6 @@ func mootOfTheWhole() []moot {
 		{flag: "node-sync-period", is: time.Duration(0), since: "it has no effect in kube-controller-manager either"},
 		{flag: "concurrent-service-syncs", is: 1, since: cloud},
 
-		{flag: "enable-leader-migration", is: false, since: whole},
-		{flag: "leader-migration-config", is: "", since: whole},
 		{flag: "leader-elect-resource-lock", is: "leases", since: "nothing else is elected by, here or in kube-controller-manager"},
 		{flag: "min-resync-period", is: 12 * time.Hour, since: "what is missed is noticed when a watch begins anew, and nothing is listed once in a while"},
 		{flag: "controller-start-interval", is: time.Duration(0), since: "controllers wait for what they read, and not for each other"},

@@ -23,7 +23,7 @@ type Cluster struct {
 	// Acting are the controllers that act in this process; Waits is true if they wait for the Lease
 	// of kube-controller-manager.
 	Acting []string
-	Waits  bool
+	Waits  string
 }
 
 // Look runs the checks of the API server.

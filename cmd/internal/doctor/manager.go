@@ -147,9 +147,9 @@ func able(line []string, e controllers.Entry) bool {
 }
 
 // Finding checks whether another controller manager runs the same controllers. acting are the
-// controllers that act in this process. waits is true if this process acts only while it holds
-// the same Lease.
-func (m Managers) Finding(acting []string, waits bool) Finding {
+// controllers that act in this process. waits is the flag by which this process acts only while it
+// holds a Lease that kube-controller-manager stands for, too; "" if there is none.
+func (m Managers) Finding(acting []string, waits string) Finding {
 	held := m.Lease.held(m.Now)
 	switch {
 	case len(acting) == 0:
@@ -160,8 +160,8 @@ func (m Managers) Finding(acting []string, waits bool) Finding {
 		return found(CheckManager, OK, "no kube-controller-manager is active: %s has not renewed the Lease %s/%s since %s", m.Lease.Holder, managerNamespace, managerLease, m.Lease.Renewed.UTC().Format(time.RFC3339))
 	case !held && len(m.Pods) == 0:
 		return found(CheckManager, OK, "no kube-controller-manager is active: nothing holds the Lease %s/%s", managerNamespace, managerLease)
-	case waits && held:
-		return found(CheckManager, OK, "%s holds the Lease %s/%s, and this process waits for it (--leader-elect)", m.Lease.Holder, managerNamespace, managerLease)
+	case waits != "" && held:
+		return found(CheckManager, OK, "%s holds the Lease %s/%s, and this process waits for its turn (%s)", m.Lease.Holder, managerNamespace, managerLease, waits)
 	}
 	return m.beside(acting, held)
 }

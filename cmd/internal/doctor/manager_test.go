@@ -60,20 +60,20 @@ func TestManagers(t *testing.T) {
 	acting := []string{"deployment-controller", "replicaset-controller"}
 	forbidden := errors.New("leases is forbidden")
 	expect(t, []expectation{
-		{"alone", Managers{Now: now}.Finding(acting, false), OK, "nothing holds the Lease kube-system/kube-controller-manager"},
-		{"it has ended", Managers{Lease: late, Now: now}.Finding(acting, false), OK, "kcm_1 has not renewed"},
-		{"it is active", Managers{Lease: held, Now: now}.Finding(acting, false), Warning, "kcm_1 renews its Lease…deployment-controller, replicaset-controller…--controllers='*,-deployment-controller,-replicaset-controller'"},
-		{"its clock is behind", Managers{Lease: renewing, Now: now}.Finding(acting, false), Warning, "renews"},
-		{"its clock is ahead", Managers{Lease: ahead, Now: now}.Finding(acting, false), Warning, "renews"},
-		{"its flags cannot be read", Managers{Lease: held, Now: now, PodsErr: errors.New("pods is forbidden")}.Finding(acting, false), Warning, "pods is forbidden"},
-		{"it runs one of them", Managers{Lease: held, Now: now, Pods: beside}.Finding(acting, false), Failed, "1 controllers are run twice: replicaset-controller…-replicaset-controller'"},
-		{"it runs neither", Managers{Lease: held, Now: now, Pods: beside}.Finding(acting[:1], false), OK, "leaves to Millrace"},
-		{"it holds no Lease", Managers{Now: now, Pods: beside}.Finding(acting, false), Failed, "a pod of it runs"},
-		{"two of them", Managers{Now: now, Pods: append(beside, []string{"kube-controller-manager"})}.Finding(acting, false), Failed, "2 controllers"},
-		{"none acts", Managers{Lease: held, Now: now}.Finding(nil, false), OK, "no controller acts"},
-		{"this one waits", Managers{Lease: held, Now: now}.Finding(acting, true), OK, "--leader-elect"},
-		{"it cannot be known", Managers{Lease: Lease{Err: forbidden}, PodsErr: forbidden}.Finding(acting, false), NotChecked, "leases is forbidden"},
-		{"its pod alone can be seen", Managers{Lease: Lease{Err: forbidden}, Pods: beside}.Finding(acting, false), Failed, "a pod of it runs"},
+		{"alone", Managers{Now: now}.Finding(acting, ""), OK, "nothing holds the Lease kube-system/kube-controller-manager"},
+		{"it has ended", Managers{Lease: late, Now: now}.Finding(acting, ""), OK, "kcm_1 has not renewed"},
+		{"it is active", Managers{Lease: held, Now: now}.Finding(acting, ""), Warning, "kcm_1 renews its Lease…deployment-controller, replicaset-controller…--controllers='*,-deployment-controller,-replicaset-controller'"},
+		{"its clock is behind", Managers{Lease: renewing, Now: now}.Finding(acting, ""), Warning, "renews"},
+		{"its clock is ahead", Managers{Lease: ahead, Now: now}.Finding(acting, ""), Warning, "renews"},
+		{"its flags cannot be read", Managers{Lease: held, Now: now, PodsErr: errors.New("pods is forbidden")}.Finding(acting, ""), Warning, "pods is forbidden"},
+		{"it runs one of them", Managers{Lease: held, Now: now, Pods: beside}.Finding(acting, ""), Failed, "1 controllers are run twice: replicaset-controller…-replicaset-controller'"},
+		{"it runs neither", Managers{Lease: held, Now: now, Pods: beside}.Finding(acting[:1], ""), OK, "leaves to Millrace"},
+		{"it holds no Lease", Managers{Now: now, Pods: beside}.Finding(acting, ""), Failed, "a pod of it runs"},
+		{"two of them", Managers{Now: now, Pods: append(beside, []string{"kube-controller-manager"})}.Finding(acting, ""), Failed, "2 controllers"},
+		{"none acts", Managers{Lease: held, Now: now}.Finding(nil, ""), OK, "no controller acts"},
+		{"this one waits", Managers{Lease: held, Now: now}.Finding(acting, "--enable-leader-migration"), OK, "--enable-leader-migration"},
+		{"it cannot be known", Managers{Lease: Lease{Err: forbidden}, PodsErr: forbidden}.Finding(acting, ""), NotChecked, "leases is forbidden"},
+		{"its pod alone can be seen", Managers{Lease: Lease{Err: forbidden}, Pods: beside}.Finding(acting, ""), Failed, "a pod of it runs"},
 	})
 }
 

@@ -37,7 +37,7 @@ func Defaults() Options {
 }
 
 // ErrLost ends a leader that could not renew its Lease in time.
-var ErrLost = errors.New("the Lease of the leader is lost (--leader-elect): another process acts from now on; this one has to be started again")
+var ErrLost = errors.New("the Lease of the leader is lost (--leader-elect, --enable-leader-migration): another process acts from now on; this one has to be started again")
 
 // Check refuses durations with which no process can hold a Lease.
 //
@@ -56,10 +56,29 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Term are the functions of a process: Wait runs until it leads, and Lead while it leads. Wait
-// returns nil when its context ends.
+// Term are the functions of a process: Wait runs until it leads, and Lead while it leads. Both
+// return nil when their context ends.
 type Term struct {
 	Wait, Lead func(ctx context.Context) error
+}
+
+// candidacy is when a process may hold the Lease.
+type candidacy struct {
+	// admit blocks until the process may stand for leader, and returns from when it may lead.
+	admit func(ctx context.Context) (from time.Time, err error)
+	// revoked blocks until the leader has to stop.
+	revoked func(ctx context.Context)
+	// release gives the Lease up once everything has stopped.
+	release func(log klog.Logger)
+}
+
+// always is the candidacy of a process that leads whenever no other does.
+func always(lock resourcelock.Interface) candidacy {
+	return candidacy{
+		admit:   func(context.Context) (time.Time, error) { return time.Now(), nil },
+		revoked: func(ctx context.Context) { <-ctx.Done() },
+		release: func(log klog.Logger) { giveBack(log, lock) },
+	}
 }
 
 // Run waits until this process leads, and leads until the context ends. It releases the Lease
@@ -77,55 +96,123 @@ func (o Options) Run(ctx context.Context, config *rest.Config, t Term) error {
 	if err != nil {
 		return fmt.Errorf("stand for leader: %w", err)
 	}
-	return o.run(ctx, lock, t)
+	return o.run(ctx, lock, t, always(lock))
 }
 
-func (o Options) run(ctx context.Context, lock resourcelock.Interface, t Term) error {
-	log := klog.FromContext(ctx).WithName("election")
-	won, ended := make(chan struct{}), make(chan struct{})
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, Name: o.LeaseName, LeaseDuration: o.Lease, RenewDeadline: o.Renew, RetryPeriod: o.Retry,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { close(won) },
-			OnStoppedLeading: func() {},
-			OnNewLeader: func(who string) {
-				if who != lock.Identity() {
-					log.Info("Waiting: another process leads. Where that is a kube-controller-manager with which controllers are divided, give another --leader-elect-resource-name", "leader", who, "lease", lock.Describe())
-				}
-			},
-		},
-	})
+// run runs one term of leadership: until it is revoked, or the context ends.
+func (o Options) run(ctx context.Context, lock resourcelock.Interface, t Term, c candidacy) error {
+	r, err := o.stand(ctx, lock, c)
 	if err != nil {
 		return fmt.Errorf("stand for leader: %w", err)
 	}
-	holding, release := context.WithCancel(context.WithoutCancel(ctx))
-	go func() { defer close(ended); elector.Run(klog.NewContext(holding, log)) }()
-	defer release()
+	defer r.end()
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
 		defer stop()
 		select {
-		case <-won:
+		case <-r.won:
+		case <-r.ended:
 		case <-waiting.Done():
 		}
 	}()
-	if err := t.Wait(waiting); err != nil || ctx.Err() != nil {
-		release()
-		<-ended
-		giveBack(log, lock) // the process may have just acquired it
+	if err := t.Wait(waiting); err != nil {
+		r.resign()
 		return err
 	}
-	log.Info("This process leads", "lease", lock.Describe(), "as", lock.Identity())
+	leading, revoke := context.WithCancel(ctx)
+	defer revoke()
+	go func() { defer revoke(); r.revoked(leading) }()
+	if err := r.await(leading); err != nil || leading.Err() != nil {
+		return err
+	}
+	r.log.Info("This process leads", "lease", lock.Describe(), "as", lock.Identity())
+	return r.lead(leading, t.Lead)
+}
+
+// race is the candidacy of this process for one term.
+type race struct {
+	candidacy
+	log klog.Logger
+	// won is closed when the process holds the Lease, and may lead from the given time on. ended is
+	// closed when it does not hold it any more and does not stand for it.
+	won, ended chan struct{}
+	from       time.Time
+	end        context.CancelFunc
+}
+
+// stand starts to stand for leader.
+func (o Options) stand(ctx context.Context, lock resourcelock.Interface, c candidacy) (*race, error) {
+	r := &race{candidacy: c, log: klog.FromContext(ctx).WithName("election"), won: make(chan struct{}), ended: make(chan struct{})}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: o.LeaseName, LeaseDuration: o.Lease, RenewDeadline: o.Renew, RetryPeriod: o.Retry,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(r.won) },
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(who string) {
+				if who != lock.Identity() {
+					r.log.Info("Waiting: another process leads. Where that is a kube-controller-manager with which controllers are divided, give another --leader-elect-resource-name", "leader", who, "lease", lock.Describe())
+				}
+			},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	holding, end := context.WithCancel(context.WithoutCancel(ctx))
+	r.end = end
+	go func() {
+		defer close(r.ended)
+		var err error
+		if r.from, err = c.admit(holding); err == nil {
+			elector.Run(klog.NewContext(holding, r.log))
+		}
+	}()
+	return r, nil
+}
+
+// resign gives the Lease up, which the process may have just acquired.
+func (r *race) resign() {
+	r.end()
+	<-r.ended
+	r.release(r.log)
+}
+
+// await blocks until the process may lead, and resigns if the context ends before.
+//
+// Errors: [ErrLost].
+func (r *race) await(ctx context.Context) error {
+	won := func() <-chan time.Time {
+		select {
+		case <-ctx.Done():
+		case <-r.ended:
+		case <-r.won:
+			return time.After(time.Until(r.from))
+		}
+		return nil
+	}()
+	select {
+	case <-ctx.Done():
+		r.resign()
+		return nil
+	case <-r.ended:
+		return ErrLost
+	case <-won:
+		return nil
+	}
+}
+
+// lead leads until the context ends, and resigns once everything has stopped.
+//
+// Errors: that of lead; [ErrLost], without waiting for anything to stop.
+func (r *race) lead(ctx context.Context, lead func(context.Context) error) error {
 	led := make(chan error, 1)
-	go func() { led <- t.Lead(ctx) }()
+	go func() { led <- lead(ctx) }()
 	select {
 	case err := <-led:
-		release()
-		<-ended
-		giveBack(log, lock)
+		r.resign()
 		return err
-	case <-ended:
+	case <-r.ended:
 		return ErrLost
 	}
 }

@@ -100,7 +100,8 @@ func stand(t *testing.T, l *lease, who string, slow time.Duration) *stander {
 	o.Elect = true
 	go func() {
 		defer close(s.done)
-		s.ended = o.run(ctx, hand{l, who}, Term{
+		lock := hand{l, who}
+		s.ended = o.run(ctx, lock, Term{
 			Wait: func(ctx context.Context) error { <-ctx.Done(); return nil },
 			Lead: func(ctx context.Context) error {
 				s.leads.Store(true)
@@ -109,7 +110,7 @@ func stand(t *testing.T, l *lease, who string, slow time.Duration) *stander {
 				s.leads.Store(false)
 				return nil
 			},
-		})
+		}, always(lock))
 	}()
 	return s
 }

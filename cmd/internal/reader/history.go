@@ -16,7 +16,7 @@ import (
 // Commands are the commands that read the record. version is the program's.
 func Commands(version string) []*cobra.Command {
 	return []*cobra.Command{
-		newHistory(), newGet(), newDiff(), newWhy(), newWhyNot(), newTail(), newLag(), newRetention(), newParked(), newHeld(), newApprove(), newDeny(), newExport(version), newImport(), newVerify(), newReplay(), newExplain(), newShadow(),
+		newHistory(), newGet(), newDiff(), newWhy(), newWhyNot(), newTail(), newLag(), newRetention(), newParked(), newHeld(), newApprove(), newDeny(), newTakeover(), newGiveback(), newExport(version), newImport(), newVerify(), newReplay(), newExplain(), newShadow(),
 	}
 }
 

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,8 @@ type Options struct {
 	Output    string
 	Color     string
 	Timeout   time.Duration // of the whole command; 0: none
+
+	recordless bool
 }
 
 // Program is one command that reads the record.
@@ -49,8 +52,11 @@ type Program struct {
 	// Outputs are the values of --output, the default first; one that ends in "=" takes
 	// an argument. nil: table, json and yaml.
 	Outputs []string
-	// Lasting commands have no time-out by default.
-	Lasting bool
+	// Lasting commands have no time-out by default; Patience is another default than a minute.
+	Lasting  bool
+	Patience time.Duration
+	// Recordless commands read no record and need no bus: their sessions have none.
+	Recordless bool
 	// Writes is true for a command that changes the bus.
 	Writes bool
 	// Complete completes the arguments; nil: with kinds and names.
@@ -82,7 +88,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Outputs == nil {
 		p.Outputs = []string{"table", "json", "yaml"}
 	}
-	o, file := &Options{Source: Source{Connection: Connection{URL: LocalBus, Writes: p.Writes}}, Output: p.Outputs[0], Color: "auto", Timeout: patience}, ""
+	o, file := &Options{Source: Source{Connection: Connection{URL: LocalBus, Writes: p.Writes}}, Output: p.Outputs[0], Color: "auto", Timeout: cmp.Or(p.Patience, patience), recordless: p.Recordless}, ""
 	if p.Lasting {
 		o.Timeout = 0
 	}
@@ -123,7 +129,9 @@ func (p Program) Command() *cobra.Command {
 }
 
 func (o *Options) add(f *pflag.FlagSet, outputs []string) {
-	o.Source.Add(f)
+	if !o.recordless {
+		o.Source.Add(f)
+	}
 	f.StringVarP(&o.Namespace, "namespace", "n", o.Namespace, "namespace (default that of the kubeconfig's context)")
 	f.StringVarP(&o.Output, "output", "o", o.Output, "output format: "+strings.Join(outputs, ", "))
 	f.StringVar(&o.Color, "color", o.Color, "colours: auto (on a terminal), always or never")
@@ -141,12 +149,15 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 		ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 		defer cancel()
 	}
-	b, done, err := o.Source.Open(ctx, connectPatience)
-	if err != nil {
-		return err
+	s := &Session{Options: *o, Paper: paper, Notes: notes}
+	if !o.recordless {
+		b, done, err := o.Source.Open(ctx, connectPatience)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = done() }() // the session only reads
+		s.Bus = b
 	}
-	defer func() { _ = done() }() // the session only reads
-	s := &Session{Options: *o, Bus: b, Paper: paper, Notes: notes}
 	s.given = s.Namespace
 	if s.Namespace == "" {
 		s.Namespace = contextNamespace()

@@ -164,12 +164,12 @@ func (m *Manifest) Delegator(name string, who ...rbacv1.Subject) {
 }
 
 // Leader adds the role for holding a Lease. RBAC cannot restrict a create to a name.
-func (m *Manifest) Leader(name, namespace, lease string, who ...rbacv1.Subject) {
+func (m *Manifest) Leader(name, namespace string, names []string, who ...rbacv1.Subject) {
 	const kind = "Role"
 	at, leases := metav1.ObjectMeta{Name: name, Namespace: namespace}, []string{"leases"}
 	m.put(aboutLeader, rbacv1.Role{TypeMeta: typed(kind), ObjectMeta: at, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: leases, Verbs: []string{"create"}},
-		{APIGroups: []string{"coordination.k8s.io"}, Resources: leases, Verbs: []string{"get", "update"}, ResourceNames: []string{lease}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: leases, Verbs: []string{"get", "update"}, ResourceNames: names},
 	}})
 	m.put("", rbacv1.RoleBinding{
 		TypeMeta: typed("RoleBinding"), ObjectMeta: at, Subjects: who,
