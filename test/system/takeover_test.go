@@ -223,8 +223,9 @@ func (c *churning) deleteOne(ctx context.Context) {
 		return
 	}
 	now := int64(0)
+	whole := context.WithoutCancel(ctx) // a delete that is broken off may have happened, and would not count
 	for _, p := range list.Items {
-		if p.DeletionTimestamp == nil && c.kube.CoreV1().Pods(c.namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}) == nil {
+		if p.DeletionTimestamp == nil && c.kube.CoreV1().Pods(c.namespace).Delete(whole, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}) == nil {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.deleted++
