@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -311,6 +310,3 @@ func pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
-
-// Moves tells whether a controller moves with the Lease.
-func (m Migration) Moves(controller string) bool { return slices.Contains(m.Controllers, controller) }
