@@ -27,6 +27,9 @@ type Heartbeat struct {
 	// Full are the controllers of which the writer has as many turns as it may have pending at a
 	// time, so that no writer has received the turns stored after the newest of them.
 	Full []string `json:"full,omitempty"`
+	// Leads are the controllers that move with a Lease which the writer holds, with the
+	// [Turn.Token] of the turns that it carries out.
+	Leads map[string]uint64 `json:"leads,omitempty"`
 }
 
 // InFlight are the turns of a controller in Turns and in Waiting.

@@ -53,7 +53,8 @@ type Turn struct {
 
 	// Code is the version of the program that decided.
 	Code string `json:"code,omitempty"`
-	// Token is the fencing token of the decider's lease; 0 without leases.
+	// Token is the fencing token of the Lease with which the controller moves between Millrace and
+	// kube-controller-manager ([Heartbeat.Leads]); 0 for a controller that does not.
 	Token uint64 `json:"token,omitempty"`
 	// Attempt counts, from 1, the turns of this key and lane that followed a failed one without
 	// a success in between.

@@ -33,7 +33,10 @@ type Config struct {
 	ID string
 	// Trace creates the spans; nil creates none.
 	Trace *trace.Tracer
-	// Settings of every engine. New fills in Trace, Code, Lost and the callbacks for metrics.
+	// Leased tells whether a controller moves with a Lease: this replica decides about it only while
+	// a writer holds that Lease. nil: none does.
+	Leased func(controller string) bool
+	// Settings of every engine. New fills in Trace, Code, Lost, Leased and the callbacks for metrics.
 	// Signatures say what turns are signed with and whose outcomes count.
 	Settings shell.Settings
 }
@@ -49,6 +52,7 @@ type Service struct {
 	integrity  *integrity
 	stalls     *stalls
 	signatures *signatures
+	leases     leases
 
 	mu       sync.Mutex
 	followed map[kinds.Name]bool // kinds that have a follower
@@ -83,6 +87,9 @@ func New(config Config) (*Service, error) {
 		settings.Trace = config.Trace
 		settings.Code, settings.Lost = config.Code, s.integrity.lost(d.Name)
 		settings.Signatures.Refused = s.integrity.refused(d.Name)
+		if config.Leased != nil && config.Leased(d.Name) {
+			settings.Leased, settings.Led = true, s.leases.follow(d.Name)
+		}
 		s.metrics.watch(&settings, d)
 		l := shell.NewLoop(config.Bus, c, s.memory, settings, s.metrics.upstream.worked(d.Queue))
 		l.Own(0) // before the other replicas are known

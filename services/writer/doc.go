@@ -18,6 +18,9 @@
 // turn before it carries that turn out. It refuses a turn that rests on an ended epoch of the API
 // server, and a turn that is too old by the clock of the bus.
 //
+// Controllers that move with a Lease ([Config].Lease) are carried out by the writer that holds it, and
+// by no other. Its heartbeats name them, and reconcilers decide about them only while they hear that.
+//
 // Goroutines: one per controller that reads turns, one per turn in flight, one per request
 // (package apply), two that send and receive heartbeats, two that keep the epochs and the clock of
 // the bus up to date, and one that writes Kubernetes Events. When the context of Run ends, the

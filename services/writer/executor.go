@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -30,6 +31,7 @@ type executor struct {
 	profile *Profile
 	slots   chan struct{} // bounds the turns that are carried out at once
 	limiter *limiter      // nil without limits on the controller's writes
+	token   atomic.Uint64 // the fencing token of a leased controller's turns; 0 while this writer does not hold the Lease
 }
 
 func (s *Service) executor(p *Profile) *executor {
@@ -40,6 +42,14 @@ func (s *Service) executor(p *Profile) *executor {
 	x := &executor{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
 	x.limiter = x.newLimiter()
 	return x
+}
+
+// work is the stream of the controller's turns. Its reading ends when the context does.
+func (x *executor) work(reading context.Context) bus.Work {
+	return bus.Work{
+		Stream: subject.TurnStream(x.profile.Name), Durable: durable,
+		AckWait: claim.AckWait, MaxPending: maxPending * cap(x.slots), Since: x.config.Since, Known: x.history(reading),
+	}
 }
 
 // take accepts a delivery of a turn. reading ends when the writer is asked to stop, working when
@@ -258,6 +268,11 @@ func (x *executor) executeTurn(ctx context.Context, m events.Message, turn event
 func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Turn) (refused plan.Refusal, own events.Delta, err error) {
 	if old := x.refuseOld(m, turn); old != (plan.Refusal{}) {
 		return old, own, nil
+	}
+	if x.profile.Leased {
+		if other := plan.OtherTerm(turn, x.token.Load()); other != (plan.Refusal{}) {
+			return other, own, nil
+		}
 	}
 	if err := x.epochs.await(ctx, turn.Epochs.Newest()); err != nil {
 		return refused, own, err

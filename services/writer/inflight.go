@@ -29,6 +29,7 @@ type inFlightTurns struct {
 	claims     *claim.Claims
 	deliveries map[claim.Place]bus.Delivery // the newest delivery of each turn
 	namedTurns bool                         // the last heartbeat named turns in flight
+	leads      map[string]uint64            // the fencing tokens of the leased controllers while this writer holds the Lease
 }
 
 func newInFlightTurns(id string, m *metrics) *inFlightTurns {
@@ -189,6 +190,7 @@ func (f *inFlightTurns) receive(text []byte) {
 func (f *inFlightTurns) heartbeat() (all []bus.Delivery, said events.Heartbeat) {
 	f.withClaims(func(c *claim.Claims, now time.Time) {
 		said, f.namedTurns = c.Heartbeat(now), !c.Empty()
+		said.Leads = f.leads
 		for _, d := range f.deliveries {
 			all = append(all, d)
 		}

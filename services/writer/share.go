@@ -90,6 +90,7 @@ func (s *share) redeliveryDelay() time.Duration {
 // activity is the collector of the membership and of the controllers that this writer carries out.
 type activity struct {
 	share       *share
+	inFlight    *inFlightTurns
 	controllers []Profile
 }
 
@@ -108,7 +109,7 @@ func (a activity) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(a.share.Membership.Members()))
 	for _, p := range a.controllers {
 		value := 0.0
-		if a.share.Membership.First(subject.TurnStream(p.Name)) {
+		if p.Leased && a.inFlight.holds(p.Name) || !p.Leased && a.share.Membership.First(subject.TurnStream(p.Name)) {
 			value = 1
 		}
 		out <- prometheus.MustNewConstMetric(activeDesc, prometheus.GaugeValue, value, p.Name)

@@ -26,7 +26,6 @@ import (
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
-	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/limits"
 )
 
@@ -62,6 +61,9 @@ type Profile struct {
 	// the state, or nil; read returns any other object, or nil. The command that the check gets
 	// has its body. A nil Fits accepts everything that is allowed.
 	Fits func(t events.Turn, own func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error
+	// Leased: the writer carries out the controller's turns only while it holds the Lease
+	// ([Config.Lease]).
+	Leased bool
 }
 
 // Config is what a writer needs.
@@ -84,6 +86,12 @@ type Config struct {
 	Burst int
 	// Limits bound what the controllers may write; nil limits nothing.
 	Limits *limits.Set
+	// Lease holds the Lease with which the leased controllers move between Millrace and
+	// kube-controller-manager, until its context ends. It calls lead whenever this writer holds the
+	// Lease, with the fencing token of that term; lead returns once its context has ended and
+	// everything in flight is over. An error, such as that the Lease is lost, stops the writer at
+	// once. nil: no controller is leased.
+	Lease func(ctx context.Context, lead func(ctx context.Context, token uint64) error) error
 	// Concurrent bounds the turns of a controller that are carried out at once; a controller
 	// without an entry has 50.
 	Concurrent map[string]int
@@ -166,6 +174,9 @@ func New(c Config) (*Service, error) {
 		p := &c.Controllers[i]
 		if p.Name == "" || known[p.Name] {
 			return nil, fmt.Errorf("make a writer: controller %q is nameless or named twice", p.Name)
+		}
+		if p.Leased && c.Lease == nil {
+			return nil, fmt.Errorf("make a writer: controller %q moves with a Lease, and no Lease is given", p.Name)
 		}
 		known[p.Name] = true
 		p.complete()
@@ -264,35 +275,53 @@ func (s *Service) Run(ctx context.Context) error {
 		background.Go(func() { s.time.run(working, s.config.Bus, stream) })
 	}
 	s.setIdle(nil)
-	readers, reading := errgroup.WithContext(ctx)
-	for i := range s.config.Controllers {
-		t := s.executor(&s.config.Controllers[i])
-		if t.limiter != nil {
-			background.Go(func() { t.limiter.run(working) })
-		}
-		most := maxPending * cap(t.slots)
-		s.inFlight.limit(t.profile.Name, most)
-		readers.Go(func() error {
-			w := bus.Work{
-				Stream: subject.TurnStream(t.profile.Name), Durable: durable,
-				AckWait: claim.AckWait, MaxPending: most, Since: s.config.Since, Known: t.history(reading),
-			}
-			return s.share.Work(reading, w, func(d bus.Delivery) {
-				if hand, takes := s.share.turnContext(working); takes {
-					t.take(reading, hand, d)
-				} else {
-					d.NakWithDelay(unfitKnownAfter)
-				}
-			})
-		})
-	}
-	err := readers.Wait()
+	err := s.takeTurns(ctx, working, stop, &background)
 	s.setIdle(errors.New("stopped"))
 	s.inFlight.drain(s.config.Drain, stop)
 	if err != nil {
 		return fmt.Errorf("read turns: %w", err)
 	}
 	return nil
+}
+
+// takeTurns takes turns of all controllers until the context ends, and of the leased ones while this
+// writer holds their Lease. The turns are carried out until working ends, at the latest when stop is
+// called.
+//
+// Errors: a stream cannot be read; the Lease is lost.
+func (s *Service) takeTurns(ctx, working context.Context, stop func(), background *sync.WaitGroup) error {
+	readers, reading := errgroup.WithContext(ctx)
+	var leased []*executor
+	for i := range s.config.Controllers {
+		x := s.executor(&s.config.Controllers[i])
+		if x.limiter != nil {
+			background.Go(func() { x.limiter.run(working) })
+		}
+		s.inFlight.limit(x.profile.Name, maxPending*cap(x.slots))
+		if x.profile.Leased {
+			leased = append(leased, x)
+			continue
+		}
+		readers.Go(func() error {
+			return s.share.Work(reading, x.work(reading), func(d bus.Delivery) {
+				if hand, takes := s.share.turnContext(working); takes {
+					x.take(reading, hand, d)
+				} else {
+					d.NakWithDelay(unfitKnownAfter)
+				}
+			})
+		})
+	}
+	if len(leased) > 0 {
+		readers.Go(func() error {
+			err := s.config.Lease(reading, func(ctx context.Context, token uint64) error { return s.lead(ctx, working, leased, token) })
+			if err != nil {
+				stop() // another process may act from now on
+			}
+			return err
+		})
+	}
+	return readers.Wait()
 }
 
 // setIdle remembers why the writer takes no turns, and returns that.
@@ -332,5 +361,5 @@ func (s *Service) Key(controller string, key events.Key) []events.TurnState {
 
 // Collectors returns the metrics.
 func (s *Service) Collectors() []prometheus.Collector {
-	return append(s.metrics.collectors(), activity{s.share, s.config.Controllers})
+	return append(s.metrics.collectors(), activity{s.share, s.inFlight, s.config.Controllers})
 }

@@ -76,6 +76,8 @@ func TestValuesThatAreRefused(t *testing.T) {
 		{"certificates: {source: cert-manager}", []string{"certificates.certManager.issuer.name is empty"}},
 		{"{bus: {mode: external, external: {urls: ['tls://a:4222']}}, certificates: {source: cert-manager}}", []string{"put its authority into the Secrets as ca.crt"}},
 		{"{controllers: {default: active}, writer: {split: {enabled: true}}, rbac: {impersonation: classic}}", []string{"writer.split needs rbac.impersonation=constrained"}},
+		{"{controllers: {default: active}, writer: {split: {enabled: true}}, takeover: {lease: moves}}", []string{"takeover.lease: one writer holds the Lease"}},
+		{"{takeover: {lease: Moves}}", []string{"'/takeover/lease'"}},
 		{"{controllers: {default: active}, writer: {split: {modes: {workloads: 'off'}}}}", []string{"writer.split.modes is set, and writer.split.enabled is not"}},
 		{"writer: {split: {enabled: true}}", []string{"no controller is active"}},
 		{"tokens: {secret: sa-key}", []string{"no controller is active"}},
@@ -178,6 +180,7 @@ func TestNotes(t *testing.T) {
 		{mixed + "\nrootCA: {configMap: kube-root-ca.crt}", []string{"cronjob-controller", "job-controller", "root-ca-certificate-publisher-controller"}},
 		{mixed + "\nfeatureGates: {GenericWorkload: true}", []string{"cronjob-controller", "job-controller", "podgroup-protection-controller"}},
 		{mixed + "\nfeatureGates: {GenericWorkload: false}", []string{"cronjob-controller", "job-controller"}},
+		{mixed + "\ntakeover: {lease: moves}", []string{"cronjob-controller", "job-controller"}},
 	} {
 		_, notes := rendered(t, system, c.values)
 		if got := flagOf(t, notes); !slices.Equal(got, c.want) {
@@ -189,6 +192,33 @@ func TestNotes(t *testing.T) {
 		for _, name := range []string{"ttl-controller"} {
 			if c.want != nil && strings.Contains(notes, name) {
 				t.Errorf("%s is off, and in the notes:\n%s", name, notes)
+			}
+		}
+	}
+}
+
+// TestMovingControllers: with a Lease, the notes name the flags of the second kube-controller-manager and
+// the commands that move exactly the active controllers. Without one, and without an active controller,
+// nothing of a Lease is rendered.
+func TestMovingControllers(t *testing.T) {
+	const two = "controllers: {default: shadow, modes: {job-controller: active, cronjob-controller: active}}"
+	all, notes := rendered(t, system, two+"\ntakeover: {lease: moves}")
+	for _, line := range []string{
+		"--controllers=cronjob-controller,job-controller --leader-elect-resource-name=moves",
+		"kubectl millrace takeover cronjob-controller job-controller", "kubectl millrace giveback cronjob-controller job-controller",
+	} {
+		if !strings.Contains(notes, line) {
+			t.Errorf("%q is not in the notes:\n%s", line, notes)
+		}
+	}
+	if !strings.Contains(golden(t, all), "resourceNames") || !strings.Contains(golden(t, all), "leaderName: moves") {
+		t.Error("no right to the Lease, or no file of Leader Migration")
+	}
+	for _, values := range []string{two, "takeover: {lease: moves}"} {
+		all, notes := rendered(t, system, values)
+		for _, word := range []string{"leader-migration", "leaderName", "millrace-leader"} {
+			if strings.Contains(golden(t, all), word) || strings.Contains(notes, "takeover") {
+				t.Errorf("with %s there is %s, or the notes name the command:\n%s", values, word, notes)
 			}
 		}
 	}

@@ -36,9 +36,8 @@ controllerLeaders:
 - {name: replicaset-controller, component: "*"}
 `
 
-// moves are the figures of TestTakeover.
+// moves are the figures of one form of TestTakeover.
 type moves struct {
-	Commit     string   `json:"commit"`
 	Takeovers  int      `json:"takeovers"`
 	Givebacks  int      `json:"givebacks"`
 	Created    int      `json:"podsCreated"`
@@ -64,41 +63,74 @@ func TestTakeover(t *testing.T) {
 	must(t, err)
 	config := filepath.Join(t.TempDir(), "migration.yaml")
 	must(t, os.WriteFile(config, []byte(movesConfig), 0o600))
-	s.mayLead(t, "millrace-migration")
-	flags := []string{"--enable-leader-migration", "--leader-migration-config=" + config}
+	s.mayLead(t, "millrace-migration", clustertest.Millrace, clustertest.Writer)
+	flags := []string{"--controllers=replicaset-controller", "--enable-leader-migration", "--leader-migration-config=" + config}
 	s.supervised(t)
-	m := s.run(t, append(flags, "--controllers=replicaset-controller")...)
-	const namespace = "takeover"
+	found := struct {
+		Commit     string `json:"commit"`
+		OneProcess moves  `json:"oneProcess"`
+		Services   moves  `json:"servicesOnOneBus"`
+	}{Commit: commit}
+	t.Run("one process", func(t *testing.T) {
+		m := s.run(t, flags...)
+		found.OneProcess = s.moves(t, "takeover", m.nats, func() {})
+	})
+	t.Run("services on one bus", func(t *testing.T) {
+		m := s.unstarted(t, s.credentials(), time.Now())
+		m.startBus()
+		for range 2 {
+			for _, name := range serviceNames {
+				m.addAt(name, m.nats, flags...)
+			}
+		}
+		for _, name := range serviceNames {
+			for _, replica := range m.services[name] {
+				replica.ready(t)
+			}
+		}
+		found.Services = s.moves(t, "takeover-services", m.nats, func() { m.replaceHolder(t, flags) })
+	})
+	if *takeoverEvidence != "" {
+		must(t, evidence.Write(t.Context(), *takeoverEvidence, found))
+	}
+}
+
+// moves moves the controller as often as is asked for. Once, in between, restart restarts what holds the
+// Lease.
+func (s *site) moves(t *testing.T, namespace, nats string, restart func()) (found moves) {
+	t.Helper()
 	s.arena(t, namespace)
 	s.abandon(t, namespace)
 	load := s.churn(t, namespace)
-	found := moves{Commit: commit}
 	defer func() { t.Logf("%+v", found) }()
-
 	eventually(t, "a takeover is refused before the shadow was compared for an hour", func() string {
-		if out, err := m.move(t, s, "takeover", "--agreed-for=1h"); err == nil || !strings.Contains(out, "refused: replicaset-controller: its shadow") {
+		if out, err := s.move(t, nats, "takeover", "--agreed-for=1h"); err == nil || !strings.Contains(out, "refused: replicaset-controller: its shadow") {
 			return out
 		}
 		return ""
 	})
 	eventually(t, "the plan is accepted once the shadow agrees", func() string {
-		out, err := m.move(t, s, "takeover", "--agreed-for=5s", "--agreed-writes=10", "--plan")
+		out, err := s.move(t, nats, "takeover", "--agreed-for=5s", "--agreed-writes=10", "--plan")
 		if err != nil {
 			return out
 		}
 		t.Log(out)
 		return ""
 	})
-	for range *takeovers {
+	for round := range *takeovers {
 		for _, to := range []string{"takeover", "giveback"} {
 			args := []string{}
 			if to == "takeover" {
 				args = []string{"--agreed-for=5s", "--agreed-writes=0"}
 			}
-			if out, err := m.move(t, s, to, args...); err != nil {
+			if out, err := s.move(t, nats, to, args...); err != nil {
 				t.Fatalf("%s: %v\n%s", to, err, out)
 			}
-			s.actsAnew(t, namespace, to)
+			s.actsAnew(t, namespace, to, time.Now())
+			if to == "takeover" && round == 0 {
+				restart()
+				s.actsAnew(t, namespace, to, time.Now())
+			}
 		}
 		found.Takeovers++
 		found.Givebacks++
@@ -106,21 +138,49 @@ func TestTakeover(t *testing.T) {
 	load.stop()
 	eventually(t, "all pods are there", func() string { return load.missing(t) })
 	found.judge(t, s, namespace, load)
-	if *takeoverEvidence != "" {
-		must(t, evidence.Write(t.Context(), *takeoverEvidence, found))
+	return found
+}
+
+// replaceHolder stops the writer that holds the Lease, so that another one goes on, and starts one in its
+// place.
+func (m *apart) replaceHolder(t *testing.T, flags []string) {
+	t.Helper()
+	holder := func() *service {
+		for _, p := range m.services["writer"] {
+			if _, metrics := p.get(t, "/metrics"); strings.Contains(metrics, "millrace_writer_active{controller=\"replicaset-controller\"} 1\n") {
+				return p
+			}
+		}
+		return nil
 	}
+	first := holder()
+	if first == nil {
+		t.Fatal("no writer says that it carries out the turns")
+	}
+	first.stop(t)
+	m.forget("writer", first)
+	m.addAt("writer", m.nats, flags...).ready(t)
+	eventually(t, "another writer has the turns", func() string {
+		if holder() == nil {
+			return "none has"
+		}
+		return ""
+	})
 }
 
 // mayLead gives Millrace the right to the Lease, by its own roles, and kube-controller-manager, as
 // docs/takeover.md does.
-func (s *site) mayLead(t *testing.T, lease string) {
+func (s *site) mayLead(t *testing.T, lease string, users ...clustertest.User) {
 	t.Helper()
-	roles, err := exec.CommandContext(t.Context(), s.binary, "rbac", "--of=watcher,leader", "--lease="+lease, "--user=millrace", "--watchers=1", "--prefix="+lease).Output()
-	must(t, err)
-	file := filepath.Join(t.TempDir(), "roles.yaml")
-	must(t, os.WriteFile(file, roles, 0o600))
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
-	s.kubectl(t, "apply", "-f", file)
+	for _, user := range users {
+		prefix := lease + "-" + string(user)
+		roles, err := exec.CommandContext(t.Context(), s.binary, "rbac", "--of=leader", "--lease="+lease, "--user="+string(user), "--watchers=1", "--prefix="+prefix).Output()
+		must(t, err)
+		file := filepath.Join(t.TempDir(), "roles.yaml")
+		must(t, os.WriteFile(file, roles, 0o600))
+		s.kubectl(t, "apply", "-f", file)
+	}
 	s.kubectl(t, "create", "role", lease, "--namespace=kube-system", "--verb=get,update", "--resource=leases", "--resource-name="+lease)
 	s.kubectl(t, "create", "rolebinding", lease, "--namespace=kube-system", "--role="+lease, "--user=system:kube-controller-manager")
 	t.Cleanup(func() {
@@ -131,11 +191,11 @@ func (s *site) mayLead(t *testing.T, lease string) {
 }
 
 // move runs a command as a person.
-func (m *together) move(t *testing.T, s *site, verb string, args ...string) (string, error) {
+func (s *site) move(t *testing.T, nats, verb string, args ...string) (string, error) {
 	t.Helper()
 	args = append([]string{verb, "replicaset-controller", "--kubeconfig=" + s.Kubeconfig(clustertest.Admin), "--because=a test"}, args...)
 	if verb == "takeover" {
-		args = append(args, "--nats-url=nats://"+m.nats)
+		args = append(args, "--nats-url=nats://"+nats)
 	}
 	out, err := exec.CommandContext(t.Context(), s.binary, args...).CombinedOutput()
 	return string(out), err
@@ -276,11 +336,12 @@ func (s *site) pods(t *testing.T, namespace string) (all []madePod) {
 	return all
 }
 
-// actsAnew waits until the side to which the controller has moved has created pods.
-func (s *site) actsAnew(t *testing.T, namespace, to string) {
+// actsAnew waits until the side to which the controller has moved has created pods since a time.
+func (s *site) actsAnew(t *testing.T, namespace, to string, since time.Time) {
 	t.Helper()
 	eventually(t, "pods are created after a "+to, func() string {
 		all := s.pods(t, namespace)
+		all = slices.DeleteFunc(all, func(p madePod) bool { return p.at.Before(since) })
 		if n := len(all); n < 3 || slices.ContainsFunc(all[n-3:], func(p madePod) bool { return p.millrace != (to == "takeover") }) {
 			return "not yet"
 		}

@@ -84,7 +84,7 @@ func TestSelectionLeavesTheGarbageCollectorOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		var all []string
-		for _, p := range profiles(chosen.all()) {
+		for _, p := range profiles(choice{acting: chosen.all()}) {
 			all = append(all, p.Name)
 		}
 		return all

@@ -20,7 +20,7 @@ var remarks = map[string]string{
 		"On a bus that several share the work is divided among them: no Lease is needed or taken, and both values say the same",
 	"leader-elect-resource-name": "kube-controller-manager's own Lease: while kube-controller-manager holds it, Millrace waits. Where the controllers are " +
 		"divided between the two, give another name",
-	"enable-leader-migration":      "only with a bus of its own; a controller that acts here and is not of the component `*` or `millrace` in the file is an error ([takeover.md](takeover.md))",
+	"enable-leader-migration":      "for services, and for `run`: a writer holds the Lease; a controller that acts here and is not of the component `*` or `millrace` in the file is an error ([takeover.md](takeover.md))",
 	"leader-migration-config":      "with `--enable-leader-migration`, which needs it: kube-controller-manager's default names controllers of clouds alone",
 	"bind-address":                 "with it or `--secure-port` the health address is that of both, and speaks HTTPS alone; without either `--health-address` counts",
 	"secure-port":                  "as `--bind-address`; 0 serves nothing",

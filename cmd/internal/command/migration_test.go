@@ -3,10 +3,11 @@ package command
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -14,23 +15,23 @@ import (
 func TestTheFileOfLeaderMigration(t *testing.T) {
 	const head = "apiVersion: controllermanager.config.k8s.io/v1\nkind: LeaderMigrationConfiguration\n"
 	for name, c := range map[string]struct {
-		off    bool
-		text   string // of the file; "": none
-		shared bool
-		says   string
+		off  bool
+		text string // of the file; "": none
+		wait time.Duration
+		says string
 	}{
-		"a good one":             {text: head + "leaderName: moves\ncontrollerLeaders: [{name: replicaset-controller, component: \"*\"}]", says: ""},
-		"of an older version":    {text: "apiVersion: controllermanager.config.k8s.io/v1beta1\nkind: LeaderMigrationConfiguration\nleaderName: moves\nresourceLock: leases\n", says: ""},
-		"none, and nothing asks": {off: true, says: ""},
-		"nothing asks for it":    {off: true, text: head, says: "without --enable-leader-migration"},
-		"none":                   {says: "--leader-migration-config"},
-		"on a shared bus":        {shared: true, text: head, says: "--nats-url"},
-		"no such kind":           {text: "apiVersion: v1\nkind: ConfigMap\n", says: "read --leader-migration-config"},
-		"no lock in version v1":  {text: head + "leaderName: moves\nresourceLock: leases\n", says: "resourceLock"},
-		"an unknown field":       {text: head + "leaderNames: moves\n", says: "leaderNames"},
-		"no name":                {text: head + "controllerLeaders: []\n", says: "leaderName"},
-		"a lock of the past":     {text: "apiVersion: controllermanager.config.k8s.io/v1beta1\nkind: LeaderMigrationConfiguration\nleaderName: moves\nresourceLock: endpoints\n", says: "\"leases\""},
-		"a nameless controller":  {text: head + "leaderName: moves\ncontrollerLeaders: [{component: \"*\"}]", says: "controllerLeaders[0].name"},
+		"a good one":                       {text: head + "leaderName: moves\ncontrollerLeaders: [{name: replicaset-controller, component: \"*\"}]", says: ""},
+		"of an older version":              {text: "apiVersion: controllermanager.config.k8s.io/v1beta1\nkind: LeaderMigrationConfiguration\nleaderName: moves\nresourceLock: leases\n", says: ""},
+		"none, and nothing asks":           {off: true, says: ""},
+		"nothing asks for it":              {off: true, text: head, says: "without --enable-leader-migration"},
+		"none":                             {says: "--leader-migration-config"},
+		"a Lease that no process can hold": {wait: time.Minute, text: head + "leaderName: moves\n", says: "--leader-elect-renew-deadline"},
+		"no such kind":                     {text: "apiVersion: v1\nkind: ConfigMap\n", says: "read --leader-migration-config"},
+		"no lock in version v1":            {text: head + "leaderName: moves\nresourceLock: leases\n", says: "resourceLock"},
+		"an unknown field":                 {text: head + "leaderNames: moves\n", says: "leaderNames"},
+		"no name":                          {text: head + "controllerLeaders: []\n", says: "leaderName"},
+		"a lock of the past":               {text: "apiVersion: controllermanager.config.k8s.io/v1beta1\nkind: LeaderMigrationConfiguration\nleaderName: moves\nresourceLock: endpoints\n", says: "\"leases\""},
+		"a nameless controller":            {text: head + "leaderName: moves\ncontrollerLeaders: [{component: \"*\"}]", says: "controllerLeaders[0].name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := migrationOptions{enabled: !c.off}
@@ -38,12 +39,14 @@ func TestTheFileOfLeaderMigration(t *testing.T) {
 				o.file = filepath.Join(t.TempDir(), "migration.yaml")
 				ok(t, os.WriteFile(o.file, []byte(c.text), 0o600))
 			}
-			err := o.check(c.shared)
+			lease := election.Defaults()
+			lease.Retry = max(lease.Retry, c.wait)
+			err := o.check(lease)
 			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 				t.Errorf("%v, want %q", err, c.says)
 			}
-			if err == nil && !c.off && o.lease != "moves" {
-				t.Errorf("the Lease is %q", o.lease)
+			if err == nil && !c.off && o.leaseName != "moves" {
+				t.Errorf("the Lease is %q", o.leaseName)
 			}
 		})
 	}
@@ -56,14 +59,13 @@ func TestWhichControllersMove(t *testing.T) {
 		"- {name: replicaset-controller, component: \"*\"}\n- {name: deployment-controller, component: millrace}\n- {name: job-controller, component: kube-controller-manager}\n"
 	o := migrationOptions{enabled: true, file: filepath.Join(t.TempDir(), "migration.yaml")}
 	ok(t, os.WriteFile(o.file, []byte(file), 0o600))
-	ok(t, o.check(false))
+	ok(t, o.check(election.Defaults()))
 	for name, c := range map[string]struct {
 		acting, looking []string
-		moving          []string
 		says            string
 	}{
-		"both":                       {acting: []string{"replicaset-controller", "deployment-controller"}, moving: []string{"deployment-controller", "replicaset-controller"}},
-		"one, and another in shadow": {acting: []string{"replicaset-controller"}, looking: []string{"job-controller"}, moving: []string{"replicaset-controller"}},
+		"both":                       {acting: []string{"replicaset-controller", "deployment-controller"}},
+		"one, and another in shadow": {acting: []string{"replicaset-controller"}, looking: []string{"job-controller"}},
 		"one of the other component": {acting: []string{"replicaset-controller", "job-controller"}, says: "of job-controller, so that kube-controller-manager runs them, too"},
 		"one that is not named":      {acting: []string{"replicaset-controller", "cronjob-controller"}, says: "of cronjob-controller"},
 		"none":                       {looking: []string{"replicaset-controller"}, says: "nothing would move"},
@@ -79,27 +81,34 @@ func TestWhichControllersMove(t *testing.T) {
 				chosen.looking, err = controllers.Select(c.looking, controllers.Whole())
 				ok(t, err)
 			}
-			waiting, moving, err := o.divide(chosen)
+			err = o.divide(&chosen)
 			if c.says != "" {
 				if err == nil || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%v, want %q", err, c.says)
 				}
 				return
 			}
-			if ok(t, err); !slices.Equal(moving, c.moving) || len(waiting.acting) > 0 || len(waiting.looking) != len(c.acting)+len(c.looking) {
-				t.Errorf("%v move, and %d act and %d look on while the process waits", moving, len(waiting.acting), len(waiting.looking))
+			ok(t, err)
+			if len(chosen.compared()) != len(c.acting)+len(c.looking) || len(chosen.acting) != len(c.acting) {
+				t.Errorf("%d controllers act, and %d are in shadow, always or at times", len(chosen.acting), len(chosen.compared()))
+			}
+			for _, p := range profiles(chosen) {
+				if !p.Leased {
+					t.Errorf("the writer carries out the turns of %s without the Lease", p.Name)
+				}
 			}
 		})
 	}
 }
 
-// TestServicesDoNotMoveControllers: a service that shares a bus refuses the flag.
-func TestServicesDoNotMoveControllers(t *testing.T) {
-	for _, c := range newServices() {
-		c.SetArgs([]string{"--enable-leader-migration", "--leader-migration-config=x", "--nats-url=nats://127.0.0.1:1"})
-		c.SilenceErrors, c.SilenceUsage = true, true
-		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "only a process with a bus of its own") {
-			t.Errorf("%s: %v", c.Name(), err)
-		}
+// TestWithoutLeaderMigrationNothingMoves: every controller acts at all times.
+func TestWithoutLeaderMigrationNothingMoves(t *testing.T) {
+	var o migrationOptions
+	acting, err := controllers.Select([]string{"replicaset-controller"}, controllers.Whole())
+	ok(t, err)
+	chosen := choice{acting: acting}
+	ok(t, o.divide(&chosen))
+	if chosen.leased != nil || len(chosen.compared()) > 0 || profiles(chosen)[0].Leased || o.lease(nil, election.Defaults(), chosen) != nil {
+		t.Error("a controller moves with a Lease")
 	}
 }

@@ -144,8 +144,20 @@ func (o *rbacOptions) yaml() ([]byte, error) {
 	if slices.Contains(o.of, ofMetrics) && len(scraped) > 0 {
 		m.Delegator(first+"-delegator", scraped...)
 	}
-	if slices.Contains(o.of, ofLeader) && len(scraped) > 0 {
-		m.Leader(first+"-leader", election.Defaults().LeaseNamespace, o.leases, scraped...)
+	if slices.Contains(o.of, ofLeader) {
+		m.Leader(o.prefix+"-leader", election.Defaults().LeaseNamespace, o.leases, o.leader())
 	}
 	return m.YAML()
+}
+
+// leader holds the Lease: the writer, which may be one with the other services.
+func (o *rbacOptions) leader() rbacv1.Subject {
+	switch {
+	case o.user != "":
+		return rights.User(o.user)
+	case o.account != "":
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: o.namespace, Name: o.account}
+	default:
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: o.namespace, Name: "millrace-" + o.writer}
+	}
 }

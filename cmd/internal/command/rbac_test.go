@@ -172,7 +172,24 @@ func TestALeaderMayHoldItsLease(t *testing.T) {
 			t.Errorf("the roles of a leader have no %q:\n%s", want, text)
 		}
 	}
-	if without := string(printed(t, "--watchers=1", "--user=millrace")); strings.Contains(without, "\n  - update\n") || strings.Contains(without, "name: millrace-watcher-leader") {
+	if without := string(printed(t, "--watchers=1", "--user=millrace")); strings.Contains(without, "\n  - update\n") || strings.Contains(without, "name: millrace-leader") {
 		t.Errorf("a Lease is held unasked:\n%s", without)
+	}
+}
+
+// TestTheRightToALease: it goes to who writes, and to no watcher.
+func TestTheRightToALease(t *testing.T) {
+	for args, want := range map[string]string{
+		"--of=leader":                            "kind: ServiceAccount\n  name: millrace-writer\n",
+		"--of=watcher,writer,leader":             "kind: ServiceAccount\n  name: millrace-writer\n",
+		"--of=leader --account=mine":             "kind: ServiceAccount\n  name: mine\n",
+		"--of=leader --watchers=1 --user=alice":  "kind: User\n  name: alice\n",
+		"--of=leader --writer=writer-collectors": "kind: ServiceAccount\n  name: millrace-writer-collectors\n",
+	} {
+		text := string(printed(t, append(strings.Fields(args), "--lease=moves")...))
+		_, binding, is := strings.Cut(text, "-leader\n  namespace: kube-system\nroleRef")
+		if binding, _, _ = strings.Cut(binding, "---"); !is || !strings.Contains(binding, want) || strings.Contains(binding, "watcher") || !strings.Contains(text, "- moves\n") {
+			t.Errorf("with %s the right is\n%s", args, text)
+		}
 	}
 }

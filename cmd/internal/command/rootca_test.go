@@ -139,7 +139,7 @@ func TestWhoHasTheRootCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runs := slices.ContainsFunc(profiles(chosen.all()), func(p writer.Profile) bool { return p.Name == "root-ca-certificate-publisher-controller" })
+		runs := slices.ContainsFunc(profiles(choice{acting: chosen.all()}), func(p writer.Profile) bool { return p.Name == "root-ca-certificate-publisher-controller" })
 		if runs != service.want {
 			t.Errorf("with a kubeconfig %v: it runs: %v", service.connects, runs)
 		}

@@ -43,7 +43,7 @@ func newEverything() *everything {
 
 // check validates the flags before anything is started.
 func (o *everything) check() error {
-	return errors.Join(o.ctrl.check(), o.service.check(), o.write.check(), o.election.Check(), o.migration.check(o.bus.at.URL != ""))
+	return errors.Join(o.ctrl.check(), o.service.check(), o.write.check(), o.election.Check(), o.migration.check(o.election))
 }
 
 func (o *everything) flags() []func(*pflag.FlagSet) {
@@ -75,8 +75,12 @@ be on there: here they write nothing, and are compared with it.`,
 	}.cobra()
 }
 
-// run runs all services with the chosen controllers against a cluster until the context ends.
-func (o *everything) run(ctx context.Context, config *rest.Config, chosen choice) error {
+// run runs all services against a cluster until the context ends.
+func (o *everything) run(ctx context.Context, config *rest.Config) error {
+	chosen, err := o.choose(config)
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(o.watch.check(chosen.all()), o.bus.checkRetention()); err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config, chosen choice
 		if err != nil {
 			return err
 		}
-		if writing, err = one(o.write.part(config, b, chosen.acting, secrets, outcomes, spans.Tracer("writer"))); err != nil {
+		if writing, err = one(o.write.part(config, b, chosen, o.migration.lease(config, o.election, chosen), secrets, outcomes, spans.Tracer("writer"))); err != nil {
 			return err
 		}
 	}
@@ -131,6 +135,15 @@ func (o *everything) run(ctx context.Context, config *rest.Config, chosen choice
 	return o.service.run(ctx, slices.Concat(deciding, writing, []part{watching}, signing, []part{provisionerPart(b), auditPart(b), o.checking(config, b, chosen)}, storePart(server, b, o.server.store), tracingPart(spans)))
 }
 
+// choose selects the controllers.
+func (o *everything) choose(config *rest.Config) (choice, error) {
+	chosen, err := o.ctrl.chooseFor(config)
+	if err == nil {
+		err = o.migration.divide(&chosen)
+	}
+	return chosen, err
+}
+
 // checking runs the doctor's checks of all services at their start.
 func (o *everything) checking(config *rest.Config, b *stream.Bus, chosen choice) part {
 	asked := &doctorOptions{everything: o}
@@ -139,8 +152,12 @@ func (o *everything) checking(config *rest.Config, b *stream.Bus, chosen choice)
 
 // announce logs the controllers that are about to start.
 func announce(ctx context.Context, chosen choice) {
-	for _, c := range chosen.acting {
-		klog.FromContext(ctx).Info("Starting controller", "controller", c.Describe().Name)
+	for _, name := range chosen.names() {
+		if chosen.leased != nil && chosen.leased(name) {
+			klog.FromContext(ctx).Info("Starting controller in shadow until this process holds the Lease", "controller", name)
+			continue
+		}
+		klog.FromContext(ctx).Info("Starting controller", "controller", name)
 	}
 	for _, c := range chosen.looking {
 		klog.FromContext(ctx).Info("Starting controller in shadow", "controller", c.Describe().Name)

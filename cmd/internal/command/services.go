@@ -35,7 +35,9 @@ func newServices() []*cobra.Command {
 func newWatcher() *cobra.Command {
 	s, watch := newLone(), watcherOptions{}
 	s.connects = true
-	s.needed = func(chosen choice, _ bool) doctor.Needed { return watch.needed(chosen, nil) }
+	s.needed = func(chosen choice, _ bool) []doctor.Needed {
+		return []doctor.Needed{watch.needed(chosen, nil)}
+	}
 	return s.cobra(program{
 		use: "watcher", short: "Turn list/watch deltas of the API server into streams",
 		long: `Watches every kind that the controllers need and appends what it sees to the kind's
@@ -47,7 +49,7 @@ log. Any number may run, all of them active: they share the kinds.`,
 				if err != nil {
 					return nil, err
 				}
-				if err := ensureShadows(ctx, b, chosen.looking); err != nil {
+				if err := ensureShadows(ctx, b, chosen.compared()); err != nil {
 					return nil, err
 				}
 				return one(watch.part(config, b, chosen.all(), tracer))
@@ -78,7 +80,13 @@ Any number may run, all of them active: they share the keys of each controller.`
 func newWriter() *cobra.Command {
 	s, write, keys := newLone(), newWriterOptions(), signingOptions{own: "outcome", theirs: "turn"}
 	s.connects = true
-	s.needed = func(chosen choice, constrains bool) doctor.Needed { return write.needed(chosen, nil, constrains) }
+	s.needed = func(chosen choice, constrains bool) []doctor.Needed {
+		all := []doctor.Needed{write.needed(chosen, nil, constrains)}
+		if s.migration.enabled {
+			all = append(all, leaderNeeded(s.election.LeaseNamespace, []string{s.migration.leaseName}))
+		}
+		return all
+	}
 	return s.cobra(program{
 		use: "writer", short: "Apply: from turns to API requests",
 		long: `Carries out the turns of the controllers with each controller's own identity, and
@@ -102,7 +110,7 @@ share the controllers.`,
 				if err != nil {
 					return nil, err
 				}
-				return one(write.part(config, b, chosen.acting, secrets, signed, tracer))
+				return one(write.part(config, b, chosen, s.migration.lease(config, s.election, chosen), secrets, signed, tracer))
 			})
 		},
 	})
@@ -116,9 +124,9 @@ type lone struct {
 	service serviceOptions
 	// connects is true for services that connect to the API server; needed are their RBAC rights.
 	connects bool
-	needed   func(chosen choice, constrains bool) doctor.Needed
-	// election has no effect: the replicas of a service share the work. So they cannot share
-	// controllers with kube-controller-manager by turns: migration refuses to be enabled.
+	needed   func(chosen choice, constrains bool) []doctor.Needed
+	// election says how a writer holds the Lease of migration. Otherwise it has no effect, since the
+	// replicas of a service share the work.
 	election  election.Options
 	migration migrationOptions
 }
@@ -135,7 +143,7 @@ func (s *lone) cobra(p program) *cobra.Command {
 		titled("leader election", func(f *pflag.FlagSet) { addElection(f, &s.election); s.migration.add(f) }))
 	check := p.check
 	p.check = func() error {
-		all := errors.Join(s.ctrl.check(), s.service.check(), s.election.Check(), s.migration.check(true))
+		all := errors.Join(s.ctrl.check(), s.service.check(), s.election.Check(), s.migration.check(s.election))
 		if check != nil {
 			all = errors.Join(all, check())
 		}
@@ -159,6 +167,9 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 		return err
 	}
 	chosen, err := s.choose()
+	if err == nil {
+		err = s.migration.divide(&chosen)
+	}
 	if err != nil {
 		return err
 	}
@@ -174,14 +185,18 @@ func (s *lone) run(ctx context.Context, name string, build func(*stream.Bus, cho
 func (s *lone) checking(b *stream.Bus, chosen choice) part {
 	var config *rest.Config
 	var needed func(bool) []doctor.Needed
+	waits := ""
+	if s.migration.enabled {
+		waits = waitsForLease
+	}
 	if s.connects {
 		if loaded, err := s.cluster.load(); err == nil {
 			config = loaded
 			config.UserAgent = "millrace/" + Version
-			needed = func(constrains bool) []doctor.Needed { return []doctor.Needed{s.needed(chosen, constrains)} }
+			needed = func(constrains bool) []doctor.Needed { return s.needed(chosen, constrains) }
 		}
 	}
-	return doctorPart(atStart(config, needed, "", b, &s.at, chosen))
+	return doctorPart(atStart(config, needed, waits, b, &s.at, chosen))
 }
 
 // choose selects the controllers of the process. A kubeconfig that cannot be loaded is no error
@@ -264,24 +279,27 @@ func (o *watcherOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile
 
 // reconcilersParts are the parts of the acting controllers and of those in shadow.
 func reconcilersParts(b *stream.Bus, chosen choice, signatures shell.Signatures, tracer *trace.Tracer) ([]part, error) {
-	parts, err := shadowPart(b, chosen.looking)
-	if err != nil || len(chosen.acting) == 0 {
-		return parts, err
+	if len(chosen.acting) == 0 {
+		return shadowPart(b, chosen, nil)
 	}
-	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen.acting, Code: Version, Trace: tracer, Settings: shell.Settings{Signatures: signatures}})
+	service, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: chosen.acting, Leased: chosen.leased, Code: Version, Trace: tracer, Settings: shell.Settings{Signatures: signatures}})
+	if err != nil {
+		return nil, err
+	}
+	parts, err := shadowPart(b, chosen, service)
 	if err != nil {
 		return nil, err
 	}
 	return append(parts, part{name: "reconcilers", key: decidingKey(service), run: service.Run, checks: service.Checks(), notes: service.Notes(), collectors: append(service.Collectors(), unsignedCollector(signatures.Sign)...)}), nil
 }
 
-func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, with secrets, keys signed, tracer *trace.Tracer) (part, error) {
+func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen choice, lease leaseOf, with secrets, keys signed, tracer *trace.Tracer) (part, error) {
 	bounds, err := o.limits()
 	if err != nil {
 		return part{}, err
 	}
 	service, err := writer.New(writer.Config{
-		REST: config, Limits: bounds, Bus: b, Controllers: profiles(chosen), Mode: writer.Mode(o.mode),
+		REST: config, Limits: bounds, Bus: b, Controllers: profiles(chosen), Lease: lease, Mode: writer.Mode(o.mode),
 		Impersonate: o.impersonate, MaxInFlight: o.maxInFlight, QPS: o.qps, Burst: o.burst, Concurrent: o.concurrent.byName(),
 		Mint: with.tokens, Authority: with.certificates, Types: typecheck.Check, Trace: tracer,
 		Turns: keys.theirs, Sign: keys.signer, Outcomes: keys.kin,
@@ -289,7 +307,7 @@ func (o *writerOptions) part(config *rest.Config, b bus.Bus, chosen []reconcile.
 	if err != nil {
 		return part{}, err
 	}
-	return part{name: "writer", key: writingKey(service, chosen), run: service.Run, checks: service.Checks(), collectors: append(service.Collectors(), unsignedCollector(keys.signer)...)}, nil
+	return part{name: "writer", key: writingKey(service, chosen.acting), run: service.Run, checks: service.Checks(), collectors: append(service.Collectors(), unsignedCollector(keys.signer)...)}, nil
 }
 
 // decidingKey reports the reconcilers' state of a key.
@@ -320,11 +338,11 @@ func tracingPart(t *telemetry.Telemetry) []part {
 }
 
 // profiles are what the writer needs to know about each controller.
-func profiles(chosen []reconcile.Any) []writer.Profile {
-	out := make([]writer.Profile, 0, len(chosen))
-	for _, c := range chosen {
+func profiles(chosen choice) []writer.Profile {
+	out := make([]writer.Profile, 0, len(chosen.acting))
+	for _, c := range chosen.acting {
 		d := c.Describe()
-		p := writer.Profile{Name: d.Name, Identity: d.Identity, Source: d.Source, Allowed: d.Writes.Allows, Fits: d.Fits}
+		p := writer.Profile{Name: d.Name, Leased: chosen.leased != nil && chosen.leased(d.Name), Identity: d.Identity, Source: d.Source, Allowed: d.Writes.Allows, Fits: d.Fits}
 		if d.Owns != nil {
 			p.Owns = d.Owns.Name
 		}

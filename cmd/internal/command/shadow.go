@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/services/reconcilers"
 	shadows "github.com/millrace/millrace/services/reconcilers/beside"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -17,6 +19,20 @@ import (
 // choice are the selected controllers: those that act, and those in shadow.
 type choice struct {
 	acting, looking []reconcile.Any
+	// leased tells which of those that act do so only while Millrace holds a Lease, and are in shadow
+	// otherwise; nil: none.
+	leased func(controller string) bool
+}
+
+// compared are the controllers that are in shadow, always or at times.
+func (c choice) compared() []reconcile.Any {
+	all := slices.Clone(c.looking)
+	for _, one := range c.acting {
+		if c.leased != nil && c.leased(one.Describe().Name) {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 // all are both; the watcher watches the kinds of all of them.
@@ -65,17 +81,30 @@ func ensureShadows(ctx context.Context, b *stream.Bus, looking []reconcile.Any) 
 	return nil
 }
 
-// shadowPart compares the controllers in shadow with kube-controller-manager; nil without
-// such controllers.
-func shadowPart(b *stream.Bus, looking []reconcile.Any) ([]part, error) {
-	if len(looking) == 0 {
+// shadowPart compares the controllers in shadow with kube-controller-manager; nil without such
+// controllers. A leased controller is not compared while a writer holds its Lease; deciding knows when
+// that is, and is nil where no controller is leased.
+func shadowPart(b *stream.Bus, chosen choice, deciding *reconcilers.Service) ([]part, error) {
+	compared := chosen.compared()
+	if len(compared) == 0 {
 		return nil, nil
 	}
-	service, err := shadows.New(shadows.Config{Bus: b, Controllers: looking, Code: Version})
+	service, err := shadows.New(shadows.Config{Bus: b, Controllers: compared, Code: Version})
 	if err != nil {
 		return nil, err
 	}
-	return []part{{name: "shadows", run: service.Run, checks: service.Checks(), collectors: service.Collectors()}}, nil
+	run := service.Run
+	if deciding != nil && chosen.leased != nil {
+		run = func(ctx context.Context) error {
+			var watching sync.WaitGroup
+			defer watching.Wait()
+			ctx, end := context.WithCancel(ctx)
+			defer end()
+			watching.Go(func() { deciding.WatchLeases(ctx, service.LeaveOut) })
+			return service.Run(ctx)
+		}
+	}
+	return []part{{name: "shadows", run: run, checks: service.Checks(), collectors: service.Collectors()}}, nil
 }
 
 // idle is a service that has nothing to do, because every controller is in shadow.

@@ -1,6 +1,7 @@
 // Package election elects one of several processes that have a bus of their own each: the one that
 // holds a Lease acts, as with replicas of Kubernetes' components. Processes on one bus share the
-// work, and need no leader.
+// work, and need no leader. With [Migration], a writer holds the Lease with which controllers move
+// between Millrace and kube-controller-manager.
 package election
 
 import (

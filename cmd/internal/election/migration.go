@@ -38,11 +38,15 @@ type Migration struct {
 	Controllers []string
 }
 
-// Run runs terms until the context ends: Wait while kube-controller-manager runs the controllers,
-// and Lead while this process does.
+// Lead runs controllers while this process holds the Lease, and returns once its context has ended and
+// they have stopped. The token distinguishes the terms of Millrace: it stays the same while Millrace
+// processes follow one another, and is another one once another component may have acted. It is not 0.
+type Lead = func(ctx context.Context, token uint64) error
+
+// Run calls lead whenever this process holds the Lease, until the context ends.
 //
-// Errors: those of the term; [ErrLost], at once and without waiting for anything to stop.
-func (m Migration) Run(ctx context.Context, config *rest.Config, t Term) error {
+// Errors: those of lead; [ErrLost], at once and without waiting for anything to stop.
+func (m Migration) Run(ctx context.Context, config *rest.Config, lead Lead) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("stand for leader: %w", err)
@@ -53,22 +57,25 @@ func (m Migration) Run(ctx context.Context, config *rest.Config, t Term) error {
 	if err != nil {
 		return fmt.Errorf("stand for leader: %w", err)
 	}
-	return m.run(ctx, client.CoordinationV1(), holderPrefix+host+"_"+string(uuid.NewUUID()), t)
+	return m.run(ctx, client.CoordinationV1(), holderPrefix+host+"_"+string(uuid.NewUUID()), lead)
 }
 
-func (m Migration) run(ctx context.Context, client typed.LeasesGetter, id string, t Term) error {
+func (m Migration) run(ctx context.Context, client typed.LeasesGetter, id string, lead Lead) error {
 	c := &candidate{Migration: m, id: id, leases: client.Leases(m.LeaseNamespace), log: klog.FromContext(ctx).WithName("migration")}
-	leading := Term{Wait: t.Wait, Lead: func(ctx context.Context) error {
-		c.become(ctx, Acting)
-		return t.Lead(ctx)
-	}}
+	term := Term{
+		Wait: func(ctx context.Context) error { <-ctx.Done(); return nil },
+		Lead: func(ctx context.Context) error {
+			c.become(ctx, Acting)
+			return lead(ctx, c.token)
+		},
+	}
 	for ctx.Err() == nil {
 		c.announced = false
 		c.givenBack.Store(false)
 		lock := &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: m.LeaseNamespace, Name: m.LeaseName}, Client: client, LockConfig: resourcelock.ResourceLockConfig{Identity: id},
 		}
-		if err := m.Options.run(ctx, lock, leading, candidacy{admit: c.admit, revoked: c.revoked, release: c.release}); err != nil {
+		if err := m.Options.run(ctx, lock, term, candidacy{admit: c.admit, revoked: c.revoked, release: c.release}); err != nil {
 			return err
 		}
 	}
@@ -90,6 +97,7 @@ type candidate struct {
 	// none or was expired. It may act until from.
 	former string
 	from   time.Time
+	token  uint64 // of the term
 	// told is the last problem that was logged.
 	told string
 	// givenBack is true once the controllers are assigned to kube-controller-manager, in this term.
@@ -137,7 +145,7 @@ func (c *candidate) try(ctx context.Context) (from time.Time, taken bool, err er
 		return time.Time{}, false, err
 	}
 	if !c.announced || h.Candidate.ID == "" {
-		h.Candidate = Candidate{ID: c.id, Controllers: c.Controllers, State: c.standing(h.Candidate), Took: h.Candidate.Took}
+		h.Candidate = Candidate{ID: c.id, Controllers: c.Controllers, State: c.standing(h.Candidate), Took: h.Candidate.Took, Token: h.Candidate.Token}
 		if l, err = c.update(ctx, l, h.Candidate); err != nil {
 			return time.Time{}, false, err
 		}
@@ -213,10 +221,16 @@ func (c *candidate) may(l *coordinationv1.Lease, h Handover, now time.Time) (fro
 // take writes this process as the holder of the Lease.
 func (c *candidate) take(ctx context.Context, l *coordinationv1.Lease, h Handover) error {
 	now := metav1.NowMicro()
+	// An expired Lease still names its last holder.
+	if holder, _ := HolderOf(l); HeldByMillrace(holder) && h.Candidate.Token != 0 {
+		c.token = h.Candidate.Token
+	} else {
+		c.token = uint64(max(now.UnixMicro(), 1))
+	}
 	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &c.id, ptr.To(int32(c.Lease/time.Second))
 	l.Spec.AcquireTime, l.Spec.RenewTime = &now, &now
 	l.Spec.LeaseTransitions = ptr.To(ptr.Deref(l.Spec.LeaseTransitions, 0) + 1)
-	_, err := c.update(ctx, l, Candidate{ID: c.id, Controllers: c.Controllers, State: Taking, Took: h.Assigned.ID})
+	_, err := c.update(ctx, l, Candidate{ID: c.id, Controllers: c.Controllers, State: Taking, Took: h.Assigned.ID, Token: c.token})
 	return err
 }
 

@@ -24,6 +24,7 @@ const migrated = "migrated"
 // defaults. It ends when it loses the Lease, and starts again a while later.
 type manager struct {
 	acts  atomic.Bool
+	terms atomic.Int64 // how often it has begun to act
 	stop  context.CancelFunc
 	ended chan struct{}
 }
@@ -41,7 +42,7 @@ func startManager(t *testing.T, s *leasetest.Server, away time.Duration) *manage
 				},
 				Name: migrated, LeaseDuration: Defaults().Lease, RenewDeadline: Defaults().Renew, RetryPeriod: Defaults().Retry,
 				Callbacks: leaderelection.LeaderCallbacks{
-					OnStartedLeading: func(context.Context) { m.acts.Store(true) },
+					OnStartedLeading: func(context.Context) { m.acts.Store(true); m.terms.Add(1) },
 					OnStoppedLeading: func() { m.acts.Store(false) },
 				},
 			})
@@ -60,28 +61,30 @@ func startManager(t *testing.T, s *leasetest.Server, away time.Duration) *manage
 // process is a Millrace process.
 type process struct {
 	acts  atomic.Bool
+	token atomic.Uint64 // of its last term
 	stop  context.CancelFunc
 	ended chan struct{}
 	err   error
 }
 
-// startProcess starts a process whose controllers take a while to stop.
-func startProcess(t *testing.T, s *leasetest.Server, id string, slow time.Duration) *process {
+// startProcess starts a process whose controllers take a while to stop. led is told of each term.
+func startProcess(t *testing.T, s *leasetest.Server, id string, slow time.Duration, led ...func(token uint64)) *process {
 	ctx, stop := context.WithCancel(t.Context())
 	p := &process{stop: stop, ended: make(chan struct{})}
 	m := Migration{Options: Defaults(), Controllers: []string{"replicaset-controller"}}
 	m.LeaseName = migrated
 	go func() {
 		defer close(p.ended)
-		p.err = m.run(ctx, s, holderPrefix+id, Term{
-			Wait: func(ctx context.Context) error { <-ctx.Done(); return nil },
-			Lead: func(ctx context.Context) error {
-				p.acts.Store(true)
-				<-ctx.Done()
-				time.Sleep(slow)
-				p.acts.Store(false)
-				return nil
-			},
+		p.err = m.run(ctx, s, holderPrefix+id, func(ctx context.Context, token uint64) error {
+			p.acts.Store(true)
+			p.token.Store(token)
+			for _, tell := range led {
+				tell(token)
+			}
+			<-ctx.Done()
+			time.Sleep(slow)
+			p.acts.Store(false)
+			return nil
 		})
 	}()
 	return p
@@ -127,7 +130,14 @@ func TestControllersMoveBetweenTheTwo(t *testing.T) {
 			s := leasetest.New()
 			s.Lose(func() bool { return lost.IntN(6) == 0 })
 			kcm := startManager(t, s, time.Duration(r.Int64N(int64(20*time.Second))))
-			p := startProcess(t, s, "a", time.Duration(r.Int64N(int64(10*time.Second))))
+			terms := map[uint64]int64{} // by token: how often kube-controller-manager had begun to act
+			led := func(token uint64) {
+				if before, known := terms[token]; token == 0 || known && before != kcm.terms.Load() {
+					t.Errorf("seed %d: kube-controller-manager has acted between two terms with the token %d", seed, token)
+				}
+				terms[token] = kcm.terms.Load()
+			}
+			p := startProcess(t, s, "a", time.Duration(r.Int64N(int64(10*time.Second))), led)
 			to := KCM
 			for move := range 12 {
 				if settle := time.Duration(r.Int64N(int64(20 * time.Second))); !watch(settle, kcm, &p.acts) {
@@ -139,7 +149,7 @@ func TestControllersMoveBetweenTheTwo(t *testing.T) {
 				case 2:
 					p.stop()
 					<-p.ended
-					p = startProcess(t, s, fmt.Sprint("after-", move), time.Duration(r.Int64N(int64(10*time.Second))))
+					p = startProcess(t, s, fmt.Sprint("after-", move), time.Duration(r.Int64N(int64(10*time.Second))), led)
 				}
 				assign(t, s, to)
 			}
@@ -217,8 +227,8 @@ func TestARestartKeepsTheControllers(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		second := startProcess(t, s, "second", 0)
 		time.Sleep(2 * time.Second)
-		if first.err != nil || !second.acts.Load() || kcm.acts.Load() {
-			t.Fatalf("after a restart, with %v, Millrace acts: %t, and kube-controller-manager: %t", first.err, second.acts.Load(), kcm.acts.Load())
+		if first.err != nil || !second.acts.Load() || kcm.acts.Load() || second.token.Load() != first.token.Load() {
+			t.Fatalf("after a restart, with %v, Millrace acts: %t, and kube-controller-manager: %t; the tokens are %d and %d", first.err, second.acts.Load(), kcm.acts.Load(), first.token.Load(), second.token.Load())
 		}
 		second.stop()
 		<-second.ended

@@ -37,9 +37,9 @@ func newTakeover() *cobra.Command {
 	o := &move{agreement: takeover.Agreement{For: 10 * time.Minute, Writes: 20}}
 	return Program{
 		Use: "takeover CONTROLLER...", Short: "Move controllers from kube-controller-manager to Millrace",
-		Long: `Moves controllers that run in kube-controller-manager to the Millrace process that stands
-by for them (millrace run --enable-leader-migration): the holder of a Lease runs them, so
-that the two never both do. It shows what will happen, refuses while the shadow does not
+		Long: `Moves controllers that run in kube-controller-manager to the Millrace writer that stands by
+for them (--enable-leader-migration): the holder of a Lease runs them, so that the two
+never both do. It shows what will happen, refuses while the shadow does not
 agree, and follows the move until Millrace runs the controllers. See docs/takeover.md.`,
 		Example: "  millrace takeover replicaset-controller --plan\n  millrace takeover replicaset-controller --because='ticket 4711'\n  millrace giveback replicaset-controller",
 		Args:    cobra.MinimumNArgs(1), Patience: movePatience, Outputs: []string{"table", "json", "yaml"},

@@ -100,7 +100,7 @@ each of them may do Kubernetes' own system:controller:* roles say.`
 the writes that the controllers promise, and the looks that belong to them. The rules
 hold for all of its identities together; each is bound by its own role besides.`
 	aboutDelegator = `It asks the API server who sends a request for metrics, and whether that user may.`
-	aboutLeader    = `It holds the Lease by which one of several processes acts (--leader-elect).`
+	aboutLeader    = `It holds the Lease by which one of several processes acts (--leader-elect, --enable-leader-migration).`
 	aboutClassic   = "The API server is older than constrained impersonation: nothing else bounds the writer."
 )
 

@@ -32,5 +32,6 @@
 //	one for everything    arrivals and the clock -> the order -> asks, findings -> SHADOW_<controller>
 //
 // A session ends, and a new one begins, when a stream cannot be read any more, was created anew, or
-// has another epoch.
+// has another epoch, or when other controllers are to be compared: a controller that moves with a Lease
+// is left out while Millrace runs it.
 package beside

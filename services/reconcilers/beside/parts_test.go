@@ -73,7 +73,7 @@ func onAiling(t *testing.T, controllers ...reconcile.Any) (*session, *ailing, *s
 	service, err := New(Config{Bus: a, Controllers: controllers})
 	must(t, err)
 	service.first = func(string) bool { return true }
-	return newSession(service), a, s
+	return newSession(service, service.config.Controllers), a, s
 }
 
 func TestAShadowWhoseStreamsCannotBeMadeIsAnError(t *testing.T) {
@@ -167,7 +167,7 @@ func newAgain(t *testing.T, s *stage) (*session, *ailing, *stage) {
 	service, err := New(Config{Bus: a, Controllers: []reconcile.Any{copies}})
 	must(t, err)
 	service.first = func(string) bool { return true }
-	return newSession(service), a, s
+	return newSession(service, service.config.Controllers), a, s
 }
 
 // The comparison begins when every kind is completely recorded. A gap puts it in doubt, and a new storage

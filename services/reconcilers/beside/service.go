@@ -50,8 +50,10 @@ type Service struct {
 	first   func(work string) bool // whether this replica does the work
 	metrics *metrics
 
-	mu    sync.Mutex
-	state error
+	mu      sync.Mutex
+	state   error
+	left    map[string]bool // controllers that are not compared at present
+	changed chan struct{}   // closed and replaced when left changes
 }
 
 // New prepares the service; nothing runs before [Service.Run].
@@ -75,7 +77,7 @@ func New(config Config) (*Service, error) {
 	all := membership.New(membership.Config{Bus: config.Bus, Service: company(known), ID: config.ID})
 	return &Service{
 		config: config, metrics: newMetrics(config.Controllers), state: errors.New("not started"),
-		members: all, first: all.First,
+		members: all, first: all.First, changed: make(chan struct{}),
 	}, nil
 }
 
@@ -113,6 +115,9 @@ func (s *Service) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
+		if errors.Is(err, errOthers) {
+			continue
+		}
 		s.become(err)
 		s.metrics.restarts.Inc()
 		klog.FromContext(ctx).Error(err, "Restarting the comparison")
@@ -122,15 +127,62 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// session is one comparison. A panic ends the session, but not the other services
-// of the process.
+// errOthers ends a session that compares other controllers than are to be compared now.
+var errOthers = errors.New("other controllers are to be compared")
+
+// LeaveOut sets the controllers that are not compared at present, because kube-controller-manager does
+// not run them. A change begins the comparison anew.
+func (s *Service) LeaveOut(controllers map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !maps.Equal(s.left, controllers) {
+		s.left = maps.Clone(controllers)
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+}
+
+// compared are the controllers that are compared at present; changed is closed when others are.
+func (s *Service) compared() (all []reconcile.Any, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.config.Controllers {
+		if !s.left[c.Describe().Name] {
+			all = append(all, c)
+		}
+	}
+	return all, s.changed
+}
+
+// session is one comparison, until other controllers are to be compared. A panic ends the session, but
+// not the other services of the process.
+//
+// Errors: errOthers; the context ends; the comparison cannot go on.
 func (s *Service) session(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("compare: panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return newSession(s).run(ctx)
+	controllers, changed := s.compared()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go func() {
+		select {
+		case <-changed:
+			end(errOthers)
+		case <-ctx.Done():
+		}
+	}()
+	if len(controllers) == 0 {
+		s.become(nil)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	if err = newSession(s, controllers).run(ctx); errors.Is(context.Cause(ctx), errOthers) {
+		return errOthers // whatever was broken off
+	}
+	return err
 }
 
 func wait(ctx context.Context, d time.Duration) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -313,4 +314,49 @@ func TestConfig(t *testing.T) {
 	if _, err := New(Config{Bus: memory.New(memory.Options{}), Controllers: []reconcile.Any{copies, copies}}); err == nil {
 		t.Error("a controller looks on twice")
 	}
+}
+
+// A controller that is left out is not compared. What happens once it is compared again, is.
+func TestAControllerIsLeftOut(t *testing.T) {
+	s := begin(t)
+	s.told()
+	service := s.run(time.Minute)
+	s.ready(service)
+	service.LeaveOut(map[string]bool{"copies": true, "other": true})
+	s.eventually("the comparison has ended", func() string {
+		if state := service.Checks()["shadows"](); state != nil {
+			return state.Error()
+		}
+		if all, _ := service.compared(); len(all) > 0 {
+			return "it goes on"
+		}
+		return ""
+	})
+	s.say(kinds.ConfigMaps.Kind, "left", "m", "kubectl", nil)
+	s.say(kinds.ServiceAccounts.Kind, "left", "copy", "kube-controller-manager", map[string]string{"a": "b"})
+	service.LeaveOut(nil)
+	service.LeaveOut(map[string]bool{})
+	s.eventually("the comparison has begun anew", func() string {
+		s.told()
+		s.say(kinds.ConfigMaps.Kind, "again", "m", "kubectl", nil)
+		m, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.ShadowTurn("copies", events.Act, events.Key{Name: "again"}))
+		if err != nil || !there {
+			return fmt.Sprint("no turn: ", m.Subject, err)
+		}
+		return ""
+	})
+	s.say(kinds.ServiceAccounts.Kind, "again", "copy", "kube-controller-manager", map[string]string{"a": "b"})
+	s.finds("again", events.Agreed)
+	if _, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.Finding("copies", events.Key{Name: "left"})); err != nil || there {
+		t.Errorf("what was left out has a finding: %t, %v", there, err)
+	}
+	if n := restarts(service); n > 0 {
+		t.Errorf("%v comparisons have failed", n)
+	}
+}
+
+func restarts(s *Service) float64 {
+	var m dto.Metric
+	_ = s.metrics.restarts.Write(&m)
+	return m.GetCounter().GetValue()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -32,6 +33,8 @@ const (
 // session is one comparison from its beginning.
 type session struct {
 	service *Service
+	named   []kinds.Name // the kinds that its controllers name
+	every   bool         // they read all kinds
 	world   *world
 	engines []*engine
 	order   *order
@@ -42,12 +45,13 @@ type session struct {
 	doubted time.Time // until when the order is doubtful, by the world's clock
 }
 
-func newSession(s *Service) *session {
+func newSession(s *Service, controllers []reconcile.Any) *session {
+	named, every := names(controllers)
 	x := &session{
-		service: s, world: newWorld(), order: newOrder(), rounds: rounds{keep: 2 * s.config.Delay},
+		service: s, named: named, every: every, world: newWorld(), order: newOrder(), rounds: rounds{keep: 2 * s.config.Delay},
 		inbox: make(chan arrival, inbox), untold: map[kinds.Name]bool{},
 	}
-	for _, c := range s.config.Controllers {
+	for _, c := range controllers {
 		described := c.Describe()
 		x.engines = append(x.engines, &engine{
 			controller: c, described: described, world: x.world, wakes: map[events.Key]time.Time{},
@@ -67,9 +71,8 @@ func (x *session) run(parent context.Context) error {
 	var readers sync.WaitGroup
 	defer readers.Wait()
 	defer cancel(nil)
-	named, every := names(x.service.config.Controllers)
 	for {
-		missing, err := x.join(ctx, &readers, cancel, named, every)
+		missing, err := x.join(ctx, &readers, cancel, x.named, x.every)
 		if err != nil {
 			return err
 		}
@@ -90,7 +93,7 @@ func (x *session) run(parent context.Context) error {
 			continue
 		case <-ticker.C:
 		}
-		if every && time.Since(looked) > 10*search {
+		if x.every && time.Since(looked) > 10*search {
 			looked = time.Now()
 			if _, err := x.join(ctx, &readers, cancel, nil, true); err != nil {
 				return err

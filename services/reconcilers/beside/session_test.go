@@ -68,7 +68,7 @@ func (s *stage) replica() *replica {
 	must(s.t, err)
 	must(s.t, s.bus.EnsureShadow(s.t.Context(), copies.Name))
 	service.first = func(string) bool { return r.first }
-	r.session = newSession(service)
+	r.session = newSession(service, service.config.Controllers)
 	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
 		r.world.begin(kind, 0, nil)
 	}

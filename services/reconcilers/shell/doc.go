@@ -10,6 +10,9 @@
 // store keeps which changes asked for a key: a replica that starts, or gains keys, asks about
 // all of them, as an informer's first list does.
 //
+// A controller may move with a Lease between Millrace and kube-controller-manager. Then the engine owns
+// no keys until a writer holds the Lease, and folds all changes meanwhile ([Settings].Leased).
+//
 // An Engine has no goroutine, clock or I/O of its own. Its caller tells it what happened, and
 // the engine requests work through its [IO], so that the live loop and a simulation with
 // virtual time run the same code.

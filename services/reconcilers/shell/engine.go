@@ -39,7 +39,8 @@ type Engine struct {
 	shut         map[kinds.Name]bool
 	epochs       map[kinds.Name]uint64 // of the kinds that were opened
 	listingEpoch map[kinds.Name]bool   // shut because the kind is being listed in a new epoch
-	share        Share
+	share        Share                 // the keys that this engine decides about
+	lease        lease
 	taken        map[kinds.Name]uint64 // by kind: the sequence up to which changes were mapped to keys
 	// inconsistent are keys with commands that wait for a consistent snapshot.
 	inconsistent []*entry
@@ -132,6 +133,10 @@ func NewEngine(controller reconcile.Any, memory *Memory, door IO, settings Setti
 		waitRecord: waitRecord{pending: map[*entry]time.Time{}, forgotten: map[kinds.Name]bool{}},
 		gauges:     map[string]bool{},
 	}
+	if settings.Leased {
+		d.share = 0
+	}
+	d.lease.share = Everything
 	for _, m := range described.Metrics {
 		if m.Sort == reconcile.Gauge || m.Sort == reconcile.Mark {
 			d.gauges[m.Name] = true

@@ -60,6 +60,12 @@ type Settings struct {
 	Backoff, MaxBackoff time.Duration
 	// Attempts is how often a key may break before it is parked; 0 means 5.
 	Attempts int
+	// Leased: the controller moves with a Lease, and the engine decides only while a writer holds
+	// that ([events.Heartbeat].Leads).
+	Leased bool
+	// Led is told whether a writer holds the Lease, each time that this changes; must not block, may
+	// be nil.
+	Led func(bool)
 	// Signatures sign turns and verify outcomes.
 	Signatures Signatures
 	// Trace makes the spans of turns; nil makes none.

@@ -33,6 +33,7 @@ const mostInFlight = 1 << 16
 // Heartbeat takes in which turns a writer has in flight.
 func (d *Engine) Heartbeat(b events.Heartbeat) {
 	d.writersSeen = d.now
+	d.hearLease(b)
 	turns := b.InFlight(d.name)
 	for _, turn := range turns {
 		if _, known := d.inFlight[turn]; known || len(d.inFlight) < mostInFlight {
@@ -107,7 +108,7 @@ func (d *Engine) repeat(e *entry) {
 			// Its commands are unknown. The memory has seen the ones that were carried out, or
 			// will.
 			turn = &events.Turn{
-				Controller: d.name, Key: e.key, Lane: of, Now: d.now, Code: d.settings.Code,
+				Controller: d.name, Key: e.key, Lane: of, Now: d.now, Code: d.settings.Code, Token: d.lease.token,
 				Because: fmt.Sprintf("turn %d cannot be read any more", l.turn),
 			}
 		}

@@ -38,13 +38,20 @@ func Shard(key events.Key) int {
 
 func (d *Engine) owns(key events.Key) bool { return d.share.Has(Shard(key)) }
 
-// Own sets the share of keys that this engine decides about. It asks about all keys of the
+// Own sets the share of keys that this replica decides about. While no writer holds the Lease of a
+// leased controller, the engine decides about none of them.
+func (d *Engine) Own(share Share) {
+	d.lease.share = share
+	d.decideAbout(d.mayDecide())
+}
+
+// decideAbout sets the share of keys that this engine decides about. It asks about all keys of the
 // shards gained, because the changes that asked for them before may have gone to a replica that
 // is gone. It releases the keys of the shards lost, and finishes only their turns in flight.
 //
 // Replicas may disagree for a moment about who owns a shard. A turn is stored behind the last
 // one of its key, so that the bus refuses one of two replicas.
-func (d *Engine) Own(share Share) {
+func (d *Engine) decideAbout(share Share) {
 	gained := share &^ d.share
 	d.share = share
 	for _, e := range d.sorted() {

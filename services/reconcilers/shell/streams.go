@@ -82,7 +82,7 @@ func (l *Loop) hearWriters(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
 			b, ok := events.DecodeHeartbeat(data)
-			if now := l.clock(); ok && (len(b.InFlight(l.Name())) > 0 || now.Sub(told) > maxHeartbeatAge/2) && l.isSigned(data) {
+			if now := l.clock(); ok && (l.engine.settings.Leased || len(b.InFlight(l.Name())) > 0 || now.Sub(told) > maxHeartbeatAge/2) && l.isSigned(data) {
 				told = now
 				l.Tell(func(d *Engine) { d.Heartbeat(b) })
 			}

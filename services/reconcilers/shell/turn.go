@@ -289,7 +289,7 @@ func (d *Engine) store(e *entry, r *round, a answer, part reconcile.Decision, of
 		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
 		Digest: a.digest, Heard: a.heard, Settings: d.described.Settings,
 		Because: part.Because, Commands: part.Commands, Code: d.settings.Code,
-		Attempt: l.failures + 1, Trace: a.trace,
+		Attempt: l.failures + 1, Trace: a.trace, Token: d.lease.token,
 	}
 	if a.object != nil {
 		t.Kind, t.UID = d.own(e.key).Kind, a.object.GetUID()

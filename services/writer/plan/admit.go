@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -61,6 +62,15 @@ func Over(t events.Turn, now events.Epochs, storage uint64) Refusal {
 	default:
 		return Refusal{}
 	}
+}
+
+// OtherTerm refuses a turn that was decided under another fencing token than that of the Lease now:
+// kube-controller-manager has run the controller since, and the turn knows nothing of its writes.
+func OtherTerm(t events.Turn, token uint64) Refusal {
+	if t.Token == token {
+		return Refusal{}
+	}
+	return Refusal{Reason: "Stale", Message: fmt.Sprintf("decided under the token %d of the Lease, which has the token %d now", t.Token, token)}
 }
 
 // Aged refuses turns older than a limit, such as those that an outage delayed: deciding again

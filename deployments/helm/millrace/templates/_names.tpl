@@ -84,8 +84,14 @@
 {{- if include "millrace.active" . | fromJsonArray }}{{ join "," $items }}{{ else }}*{{ end -}}
 {{- end -}}
 
+{{/* The Lease with which the active controllers move; empty where none does. */}}
+{{- define "millrace.lease" -}}
+{{- if include "millrace.active" . | fromJsonArray }}{{ .Values.takeover.lease }}{{ end -}}
+{{- end -}}
+
 {{/* What no values that fit the schema can mean. */}}
 {{- define "millrace.check" -}}
+{{- if and .Values.takeover.lease .Values.writer.split.enabled }}{{ fail "takeover.lease: one writer holds the Lease of all controllers: turn writer.split off, or leave takeover.lease empty and move the controllers with controllers.modes" }}{{ end -}}
 {{- if not (include "millrace.chosen" . | fromJson) }}{{ fail "controllers: every controller is off: name one in controllers.modes, or set controllers.default" }}{{ end -}}
 {{- if and (eq .Values.bus.mode "external") (not .Values.bus.external.urls) }}{{ fail "bus.external.urls is empty: name the servers of the external bus, such as tls://nats-0.nats:4222" }}{{ end -}}
 {{- if and (eq .Values.bus.mode "external") (eq .Values.certificates.source "cert-manager") }}{{ fail "certificates.source is cert-manager, which makes the certificate of a bundled bus; bus.mode is external: put its authority into the Secrets as ca.crt" }}{{ end -}}

@@ -186,11 +186,26 @@ spec:
 {{- $_ := set $services "cluster-signing-cert-file" "/etc/millrace-signing/tls.crt" -}}
 {{- $_ := set $services "cluster-signing-key-file" "/etc/millrace-signing/tls.key" -}}
 {{- end -}}
+{{- if include "millrace.lease" . -}}
+{{- $_ := set $services "enable-leader-migration" true -}}
+{{- $_ := set $services "leader-migration-config" "/etc/millrace/migration.yaml" -}}
+{{- end -}}
 services.yaml: |
   apiVersion: millrace.io/v1alpha1
   kind: MillraceConfiguration
   flags:
     {{- merge (deepCopy .Values.flags.services) $services | toYaml | nindent 4 }}
+{{- with include "millrace.lease" . }}
+# The controllers that move between kube-controller-manager and Millrace (docs/takeover.md).
+migration.yaml: |
+  apiVersion: controllermanager.config.k8s.io/v1
+  kind: LeaderMigrationConfiguration
+  leaderName: {{ . }}
+  controllerLeaders:
+    {{- range include "millrace.active" $ | fromJsonArray }}
+    - {name: {{ . }}, component: "*"}
+    {{- end }}
+{{- end }}
 {{- with .Values.writer.limits }}
 # What the writers hold (docs/write-limits.md).
 write-limits.yaml: |

@@ -173,6 +173,37 @@ subjects:
 {{- end }}
 {{- end -}}
 
+{{/* The right to the Lease with which the controllers move. */}}
+{{- define "millrace.leader" }}
+---
+# A writer holds the Lease while Millrace runs the controllers.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: {{ .name }}
+  namespace: kube-system
+rules:
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ .root.Values.takeover.lease }}]
+  verbs: [get, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}
+  namespace: kube-system
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ .name }}
+subjects:
+{{- include "millrace.subjects" (dict "root" .root "accounts" (list .account)) }}
+{{- end -}}
+
 {{/* By which accounts ask the API server who sends a request for metrics. */}}
 {{- define "millrace.delegator" }}
 ---
