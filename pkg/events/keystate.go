@@ -5,6 +5,8 @@ import "time"
 // Conditions of a single key: time ends them, or they need not end. They do not count as a stall
 // of the controller.
 const (
+	// NoLease: the controller moves with a Lease, and no writer holds it.
+	NoLease Condition = "NoLease"
 	// OtherReplica: another replica owns the key.
 	OtherReplica Condition = "OtherReplica"
 	// Parked: the key is set aside until something asks for it or it is unparked.
@@ -16,6 +18,7 @@ const (
 
 // keyReasons describes these conditions.
 var keyReasons = map[Condition]string{
+	NoLease:      "its controller moves with a Lease that no writer holds: kube-controller-manager runs it",
 	OtherReplica: "another replica of the reconcilers decides about it",
 	Parked:       "it is parked",
 	BackingOff:   "it backs off, or its next report is not due yet",

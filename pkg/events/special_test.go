@@ -68,7 +68,7 @@ func TestWhatIsLacking(t *testing.T) {
 // A key has other reasons to wait than a controller, and each has a description.
 func TestWhyAKeyWaits(t *testing.T) {
 	words := map[string]bool{}
-	for _, c := range []Condition{OtherReplica, Parked, BackingOff} {
+	for _, c := range []Condition{NoLease, OtherReplica, Parked, BackingOff} {
 		if !c.OfKey() || c.Reason() == string(c) || c.Advice() != "" {
 			t.Errorf("%s is of keys: %t; %q", c, c.OfKey(), c.Reason())
 		}
@@ -79,7 +79,7 @@ func TestWhyAKeyWaits(t *testing.T) {
 			t.Errorf("%s is of keys", c)
 		}
 	}
-	if len(words) != 3 {
+	if len(words) != 4 {
 		t.Errorf("the reasons are %v", slices.Collect(maps.Keys(words)))
 	}
 }

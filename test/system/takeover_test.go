@@ -63,7 +63,7 @@ func TestTakeover(t *testing.T) {
 	must(t, err)
 	config := filepath.Join(t.TempDir(), "migration.yaml")
 	must(t, os.WriteFile(config, []byte(movesConfig), 0o600))
-	s.mayLead(t, "millrace-migration", clustertest.Millrace, clustertest.Writer)
+	s.mayLead(t, "millrace-migration", clustertest.Millrace, clustertest.Writer, clustertest.Watcher)
 	flags := []string{"--controllers=replicaset-controller", "--enable-leader-migration", "--leader-migration-config=" + config}
 	s.supervised(t)
 	found := struct {
@@ -71,6 +71,15 @@ func TestTakeover(t *testing.T) {
 		OneProcess moves  `json:"oneProcess"`
 		Services   moves  `json:"servicesOnOneBus"`
 	}{Commit: commit}
+	t.Run("a writer without rights", func(t *testing.T) {
+		m := s.run(t, append(slices.Clone(flags), "--kubeconfig="+s.Kubeconfig(clustertest.Watcher))...)
+		eventually(t, "a takeover is refused", func() string {
+			if out, err := s.move(t, m.nats, "takeover", "--plan"); err == nil || !strings.Contains(out, "refused: Millrace could not run the controllers") {
+				return out
+			}
+			return ""
+		})
+	})
 	t.Run("one process", func(t *testing.T) {
 		m := s.run(t, flags...)
 		found.OneProcess = s.moves(t, "takeover", m.nats, func() {})

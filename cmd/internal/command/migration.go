@@ -12,6 +12,7 @@ import (
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/controller-manager/pkg/leadermigration/config"
 
+	"github.com/millrace/millrace/cmd/internal/doctor"
 	"github.com/millrace/millrace/cmd/internal/election"
 )
 
@@ -91,13 +92,37 @@ func (o *migrationOptions) divide(chosen *choice) error {
 type leaseOf = func(ctx context.Context, lead func(ctx context.Context, token uint64) error) error
 
 // lease returns how a writer holds the Lease with which its controllers move; nil if they do not.
-func (o *migrationOptions) lease(config *rest.Config, options election.Options, chosen choice) leaseOf {
+func (o *migrationOptions) lease(config *rest.Config, options election.Options, write *writerOptions, chosen choice) leaseOf {
 	if !o.enabled {
 		return nil
 	}
-	m := election.Migration{Options: options, Controllers: slices.Sorted(slices.Values(chosen.names()))}
+	m := election.Migration{Options: options, Controllers: slices.Sorted(slices.Values(chosen.names())), Ready: write.ready(config, chosen)}
 	m.LeaseName = o.leaseName
 	return func(ctx context.Context, lead func(context.Context, uint64) error) error {
 		return m.Run(ctx, config, lead)
+	}
+}
+
+// ready tells which rights the writer lacks. What cannot be found out is no reason to wait: then the
+// Lease cannot be taken either.
+func (o *writerOptions) ready(config *rest.Config, chosen choice) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		api, err := doctor.NewAPI(config)
+		if err != nil {
+			return err
+		}
+		version, err := api.Version(ctx)
+		if err != nil {
+			return nil
+		}
+		needed := o.needed(chosen, nil, version.Constrains())
+		may, err := api.May(ctx, slices.Concat(needed.All, needed.Instead, needed.Bounds))
+		if err != nil {
+			return nil
+		}
+		if f := needed.Finding(may); f.State == doctor.Failed {
+			return fmt.Errorf("%s: %s", f.Found, f.Do)
+		}
+		return nil
 	}
 }

@@ -108,7 +108,7 @@ func TestWithoutLeaderMigrationNothingMoves(t *testing.T) {
 	ok(t, err)
 	chosen := choice{acting: acting}
 	ok(t, o.divide(&chosen))
-	if chosen.leased != nil || len(chosen.compared()) > 0 || profiles(chosen)[0].Leased || o.lease(nil, election.Defaults(), chosen) != nil {
+	if chosen.leased != nil || len(chosen.compared()) > 0 || profiles(chosen)[0].Leased || o.lease(nil, election.Defaults(), &writerOptions{}, chosen) != nil {
 		t.Error("a controller moves with a Lease")
 	}
 }

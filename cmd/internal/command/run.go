@@ -123,7 +123,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		if writing, err = one(o.write.part(config, b, chosen, o.migration.lease(config, o.election, chosen), secrets, outcomes, spans.Tracer("writer"))); err != nil {
+		if writing, err = one(o.write.part(config, b, chosen, o.migration.lease(config, o.election, &o.write, chosen), secrets, outcomes, spans.Tracer("writer"))); err != nil {
 			return err
 		}
 	}

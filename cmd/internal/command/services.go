@@ -110,7 +110,7 @@ share the controllers.`,
 				if err != nil {
 					return nil, err
 				}
-				return one(write.part(config, b, chosen, s.migration.lease(config, s.election, chosen), secrets, signed, tracer))
+				return one(write.part(config, b, chosen, s.migration.lease(config, s.election, &write, chosen), secrets, signed, tracer))
 			})
 		},
 	})

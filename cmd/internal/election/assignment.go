@@ -65,6 +65,9 @@ type Candidate struct {
 	State       State    `json:"state"`
 	// Took is the ID of the assignment with which Millrace took the Lease last.
 	Took string `json:"took,omitempty"`
+	// Problem is why the process could not run the controllers and does not take the Lease; empty: it
+	// could.
+	Problem string `json:"problem,omitempty"`
 	// Token is the fencing token of the turns: when Millrace took the Lease from another component,
 	// or a free one, in microseconds since 1970.
 	Token uint64 `json:"token,omitempty"`

@@ -36,7 +36,13 @@ type Migration struct {
 	Options
 	// Controllers are those that move with the Lease.
 	Controllers []string
+	// Ready tells why this process could not run the controllers; nil: it always can. A process that is
+	// not ready does not take the Lease. It is asked while the process waits, every [readyEvery].
+	Ready func(ctx context.Context) error
 }
+
+// readyEvery is the interval at which a waiting process checks whether it could run the controllers.
+const readyEvery = 10 * time.Second
 
 // Lead runs controllers while this process holds the Lease, and returns once its context has ended and
 // they have stopped. The token distinguishes the terms of Millrace: it stays the same while Millrace
@@ -98,6 +104,9 @@ type candidate struct {
 	former string
 	from   time.Time
 	token  uint64 // of the term
+	// problem is why this process could not run the controllers, as of checked.
+	problem string
+	checked time.Time
 	// told is the last problem that was logged.
 	told string
 	// givenBack is true once the controllers are assigned to kube-controller-manager, in this term.
@@ -144,18 +153,20 @@ func (c *candidate) try(ctx context.Context) (from time.Time, taken bool, err er
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	if !c.announced || h.Candidate.ID == "" {
-		h.Candidate = Candidate{ID: c.id, Controllers: c.Controllers, State: c.standing(h.Candidate), Took: h.Candidate.Took, Token: h.Candidate.Token}
+	c.check(ctx)
+	if !c.announced || h.Candidate.ID == "" || h.Candidate.ID == c.id && h.Candidate.Problem != c.problem {
+		h.Candidate = Candidate{Problem: c.problem, ID: c.id, Controllers: c.Controllers, State: c.standing(h.Candidate), Took: h.Candidate.Took, Token: h.Candidate.Token}
 		if l, err = c.update(ctx, l, h.Candidate); err != nil {
 			return time.Time{}, false, err
 		}
 		c.announced = true
 	}
 	from, may := c.may(l, h, time.Now())
-	if !may {
+	holder, _ := HolderOf(l)
+	if !may || c.problem != "" && holder != c.id {
 		return time.Time{}, false, nil
 	}
-	if holder, _ := HolderOf(l); holder != c.id {
+	if holder != c.id {
 		// Before the request: its answer may be lost.
 		if c.former, c.from = "", from; from.After(time.Now()) {
 			c.former = holder
@@ -166,6 +177,22 @@ func (c *candidate) try(ctx context.Context) (from time.Time, taken bool, err er
 	}
 	c.log.Info("Took the Lease: Millrace runs the controllers as soon as the former holder cannot act any more", "controllers", c.Controllers, "former", c.former, "assignedBy", h.Assigned.By)
 	return from, true, nil
+}
+
+// check finds out whether this process could run the controllers, unless it has lately.
+func (c *candidate) check(ctx context.Context) {
+	if c.Ready == nil || time.Since(c.checked) < readyEvery {
+		return
+	}
+	c.checked = time.Now()
+	err := c.Ready(ctx)
+	switch {
+	case err == nil:
+		c.problem = ""
+	case ctx.Err() == nil && err.Error() != c.problem:
+		c.problem = err.Error()
+		c.log.Error(err, "Does not take the Lease: this process could not run the controllers", "controllers", c.Controllers)
+	}
 }
 
 // standing is the state with which a process announces itself: it leaves the word of a predecessor

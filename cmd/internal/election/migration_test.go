@@ -312,3 +312,47 @@ func TestWhatALeaseSays(t *testing.T) {
 		<-p.ended
 	})
 }
+
+// TestAProcessThatCouldNotActDoesNotTakeTheLease: it says why, and takes the Lease once it could.
+func TestAProcessThatCouldNotActDoesNotTakeTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.New()
+		var able atomic.Bool
+		m := Migration{Options: Defaults(), Controllers: []string{"replicaset-controller"}, Ready: func(context.Context) error {
+			if !able.Load() {
+				return errors.New("a right is missing")
+			}
+			return nil
+		}}
+		m.LeaseName = migrated
+		ctx, stop := context.WithCancel(t.Context())
+		var acts atomic.Bool
+		ended := make(chan error, 1)
+		go func() {
+			ended <- m.run(ctx, s, holderPrefix+"a", func(ctx context.Context, _ uint64) error {
+				acts.Store(true)
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		time.Sleep(time.Second)
+		kcm := startManager(t, s, time.Second)
+		assign(t, s, Millrace)
+		time.Sleep(time.Minute)
+		holder, h := handover(t, s)
+		if acts.Load() || !kcm.acts.Load() || HeldByMillrace(holder) || h.Candidate.Problem != "a right is missing" {
+			t.Errorf("it acts: %t; %s holds the Lease, and the problem is %q", acts.Load(), holder, h.Candidate.Problem)
+		}
+		able.Store(true)
+		time.Sleep(time.Minute)
+		if _, h := handover(t, s); !acts.Load() || kcm.acts.Load() || h.Candidate.Problem != "" {
+			t.Errorf("once it could, it acts: %t; the problem is %q", acts.Load(), h.Candidate.Problem)
+		}
+		stop()
+		kcm.stop()
+		<-kcm.ended
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -69,6 +69,9 @@ func (c *Client) Plan(ctx context.Context, m Move, wanted Agreement, shadows map
 	} else {
 		p.unheld(c.managers(ctx).Finding(m.Controllers, ""), off)
 	}
+	if problem := m.Candidate.Problem; problem != "" {
+		p.add(true, "Millrace could not run the controllers: %s", problem)
+	}
 	for _, name := range m.Controllers {
 		p.agrees(name, wanted, shadows[name])
 	}

@@ -106,6 +106,7 @@ type refusal struct {
 	wanted   Agreement
 	shadow   func() Shadow
 	off      bool
+	problem  string // of the process that stands by
 	refused  bool
 	says     string
 }
@@ -125,6 +126,7 @@ func TestWhatSpeaksAgainstATakeover(t *testing.T) {
 		"all is well":            {holder: "node-1_x", shadow: well, says: "19 of 20 writes"},
 		"and what will happen":   {holder: "node-1_x", shadow: well, says: "cannot renew it"},
 		"and how to go back":     {holder: "node-1_x", shadow: well, says: "millrace giveback replicaset-controller"},
+		"rights are missing":     {holder: "node-1_x", shadow: well, problem: "a right is missing", refused: true, says: "a right is missing"},
 		"never compared":         {holder: "node-1_x", refused: true, says: "has not been compared yet"},
 		"compared for a moment":  {holder: "node-1_x", shadow: compared(time.Minute, 20, 0), refused: true, says: "--agreed-for"},
 		"compared in few writes": {holder: "node-1_x", shadow: compared(2*time.Hour, 19, 0), refused: true, says: "--agreed-writes"},
@@ -171,6 +173,7 @@ func (c refusal) check(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Candidate.Problem = c.problem
 	plan, err := p.Plan(t.Context(), m, c.wanted, map[string]Shadow{"replicaset-controller": c.shadow()}, c.off)
 	if err != nil {
 		t.Fatal(err)

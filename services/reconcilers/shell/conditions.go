@@ -29,6 +29,9 @@ type condition struct {
 // conditions are all conditions. One that explains others comes before them. A key for which
 // none holds has all that it wants.
 var conditions = []condition{
+	{events.NoLease, func(d *Engine, _ *entry, since time.Time) (hold, bool) {
+		return hold{since: since}, d.settings.Leased && d.lease.writer == ""
+	}},
 	{events.OtherReplica, func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		return hold{since: since}, !d.owns(e.key)
 	}},

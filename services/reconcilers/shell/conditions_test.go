@@ -213,11 +213,11 @@ func TestTheFirstConditionIsNamed(t *testing.T) {
 	if k.Waits != events.NotRead || !cmp.Equal(holds, []events.Condition{events.NotRead, events.NoOutcome, events.KeysWait}) {
 		t.Errorf("it waits for %s; %v hold", k.Waits, holds)
 	}
-	if k.Checks[3].Since == nil || !k.Checks[3].Since.Equal(epoch) {
-		t.Errorf("it waits for its outcome since %v", k.Checks[3].Since)
+	if k.Checks[4].Since == nil || !k.Checks[4].Since.Equal(epoch) {
+		t.Errorf("it waits for its outcome since %v", k.Checks[4].Since)
 	}
 	o.engine.Own(0)
-	if k := o.engine.Key(events.Key{Name: "other"}); k.Known || k.Checks[1].Since == nil || !k.Checks[1].Since.Equal(o.now) {
+	if k := o.engine.Key(events.Key{Name: "other"}); k.Known || k.Checks[2].Since == nil || !k.Checks[2].Since.Equal(o.now) {
 		t.Errorf("of a key that is not known it says %+v", k.Checks)
 	}
 }

@@ -27,7 +27,13 @@ func TestALeasedControllerWaitsForTheLease(t *testing.T) {
 	if o.run(); len(o.recalls) > 0 || len(o.engine.entries) > 0 || len(told) > 0 {
 		t.Fatalf("without the Lease a key is looked at: recalls %v, %d keys known, told %v", o.recalls, len(o.engine.entries), told)
 	}
+	if k := o.engine.Key(web); k.Waits != events.NoLease {
+		t.Errorf("the key waits because %s", k.Reason)
+	}
 	o.engine.Heartbeat(leads("w", 7))
+	if k := o.engine.Key(web); k.Waits == events.NoLease || k.Waits == events.OtherReplica {
+		t.Errorf("with the Lease the key waits because %s", k.Reason)
+	}
 	o.run()
 	o.recalled(Past{}, Past{})
 	if turn := o.take(events.Act); turn.Token != 7 {

@@ -332,7 +332,7 @@ func TestALoopAnswers(t *testing.T) {
 			t.Errorf("it says %+v, %t, %t", s, stalled, known)
 		}
 		l.Own(0)
-		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[1].Holds || k.Checks[1].Condition != events.OtherReplica {
+		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[2].Holds || k.Checks[2].Condition != events.OtherReplica {
 			t.Errorf("of a key that is another replica's it says %+v, %t", k.Checks, ok)
 		}
 		l.setBusy(time.Now().Add(-events.StallAfter))
