@@ -37,7 +37,7 @@ CORPUS := ^Test(Life|PodsFollowTheLoad|ThePastIsDecidedAgain|NamespacesGoWhenThe
 ALONE := ^Test(Failover|Stall|CutOff|Rescale|ThreeNodes|ATenantCannotFillTheBus|Torture|WatcherAgainstARealAPIServer)$$
 
 .DEFAULT_GOAL := help
-.PHONY: accounts chart corpus corpus-record dist help build release sbom profile image images compose-test run demo tour programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
+.PHONY: accounts chart corpus corpus-record dist help build older release sbom profile image images compose-test run demo tour programs test unit sim sim-evidence sieve oracle promises system rbac e2e observability ui torture bench fuzz fuzz-some mutants mutants-some race race-some check lint stories tidy clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -134,6 +134,11 @@ promises: build $(GOTESTSUM) ## what is promised in seconds when a process dies,
 
 system: build $(GOTESTSUM) ## real etcd, kube-apiserver and JetStream, built on first use: all but the promises
 	$(call tests,$@) -count=1 ./test/system/... ./test/rights/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 1 -parallel 4 -timeout 50m
+
+older: build $(GOTESTSUM) ## the system tests on the older minor versions of Kubernetes, built on first use
+	for minor in 1.35 1.34; do \
+		export MILLRACE_KUBERNETES=$$minor; $(call tests,$@-$$minor) -count=1 ./test/system/... ./test/trace/... ./test/shadow/... -skip '$(ALONE)' -p 1 -parallel 4 -timeout 50m || exit 1; \
+	done
 
 chart: build $(GOTESTSUM) ## install, upgrade and remove the Helm chart against a real API server
 	cd test/helm && export GOWORK=off && $(call tests,$@) -count=1 -timeout 30m ./cluster

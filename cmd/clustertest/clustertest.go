@@ -5,6 +5,7 @@ package clustertest
 
 import (
 	"context"
+	"io"
 	"testing"
 
 	"github.com/millrace/millrace/cmd/internal/history"
@@ -72,6 +73,15 @@ func Connect(kubeconfig string) (*Client, error) { return arena.Connect(kubeconf
 
 // FreePort returns a port of 127.0.0.1 that no process uses, and reserves it until this process ends.
 func FreePort() (int, error) { return localcluster.FreePort() }
+
+// Minor is x of the version 1.x of the control planes that are started; $MILLRACE_KUBERNETES selects it.
+func Minor() (int, error) {
+	programs, err := localcluster.FindPrograms(io.Discard)
+	if err != nil {
+		return 0, err
+	}
+	return programs.Minor()
+}
 
 // Launch starts a control plane for several tests; the caller stops it.
 func Launch(ctx context.Context, options Options) (*Cluster, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -52,6 +53,14 @@ func conformance(root string) ([]byte, error) {
 			page.WriteString(" |\n")
 		}
 	}
+	page.WriteString(elsewhereHead)
+	for _, r := range elsewhere {
+		there, err := kept(filepath.Join(root, "test", "e2e", r.file))
+		if err != nil {
+			return nil, err
+		}
+		page.WriteString(elsewhereOf(r, there, run))
+	}
 	page.WriteString(notYetHead)
 	annotations(page, l.notYet, by["kcm"])
 	page.WriteString(leftOutHead)
@@ -63,6 +72,26 @@ func annotations(page *bytes.Buffer, tests []test, baseline results) {
 	for _, t := range tests {
 		fmt.Fprintf(page, "| %s | %s | %s |\n", escaped(t.name), baseline.result(t.name).state, escaped(t.about))
 	}
+}
+
+// elsewhereOf is the table row about a run on another version of Kubernetes.
+func elsewhereOf(r runner, run results, tests []string) string {
+	if len(run.rows) == 0 {
+		return fmt.Sprintf("| %s | not run yet | | | | | |\n", r.kubernetes)
+	}
+	var absences int
+	var others []string
+	for _, test := range tests {
+		switch state := run.result(test).state; state {
+		case "passed":
+		case absent:
+			absences++
+		default:
+			others = append(others, escaped(test)+": "+state)
+		}
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %d | %s | [%s](../test/e2e/%s) |\n",
+		r.kubernetes, run.of.version, run.of.begun, passed(run, tests), absences, cmp.Or(strings.Join(others, "; "), "none"), r.file, r.file)
 }
 
 // headOf is the table row about a run.
@@ -123,6 +152,15 @@ says little about them. There a test has its time with kube-controller-manager a
 
 | group | tests | passed with kube-controller-manager | passed with Millrace | passed with no controllers |
 | --- | --- | --- | --- | --- |
+`
+
+const elsewhereHead = `
+## On other versions of Kubernetes
+
+The same tests by Millrace, with the API server, the scheduler and the test suite of an older minor version (` + "`MILLRACE_KUBERNETES=1.35`" + `).
+
+| Kubernetes | Millrace | run begun | passed | not in its suite | any other | results |
+| --- | --- | --- | --- | --- | --- | --- |
 `
 
 const notYetHead = `

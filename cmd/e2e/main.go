@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -37,6 +38,9 @@ type options struct {
 	export string
 	record string
 	page   bool
+	// kubernetes is the minor version of the control plane and of its tests, such as 1.35; empty: that
+	// of test/cluster.
+	kubernetes string
 }
 
 func main() {
@@ -45,7 +49,7 @@ func main() {
 	flag.StringVar(&o.which, "controllers", "", "the controllers under test (default: all that Millrace has; in the negative control without those for which each namespace waits); kube-controller-manager runs all others")
 	flag.StringVar(&o.list, "tests", "", "file of names of tests, instead of those of test/e2e")
 	flag.StringVar(&o.focus, "focus", "", "run only tests whose name contains this")
-	flag.StringVar(&o.out, "out", "", "directory of the results (default: .millrace/e2e-<by>)")
+	flag.StringVar(&o.out, "out", "", "directory of the results (default: .millrace/e2e-<by>, and the version of $MILLRACE_KUBERNETES)")
 	flag.StringVar(&o.binary, "binary", "", "the millrace program (default: bin/millrace)")
 	flag.IntVar(&o.procs, "procs", 16, "tests at a time, of those that may run beside others")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "each test's limit; in the negative control it is a minute more than the test takes with kube-controller-manager")
@@ -55,6 +59,7 @@ func main() {
 	flag.StringVar(&o.record, "record", "", "run nothing, and take over this results.tsv of a whole run by --by into test/e2e and docs/conformance.md")
 	flag.BoolVar(&o.page, "page", false, "run nothing, and write docs/conformance.md from test/e2e")
 	flag.Parse()
+	o.kubernetes = os.Getenv("MILLRACE_KUBERNETES")
 
 	signal.Ignore(syscall.SIGHUP) // a run outlasts many a terminal
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -131,12 +136,36 @@ func prepare(ctx context.Context, root string, o options) (*session, error) {
 	if err := programs.Build(ctx, "kubectl", "e2e.test"); err != nil {
 		return nil, err
 	}
-	of, err := provenanceOf(ctx, o)
+	version, err := programs.Kubernetes()
 	if err != nil {
 		return nil, err
 	}
-	s.file, s.outcome, err = begin(filepath.Join(o.out, "results.tsv"), of, o.resume)
-	return s, err
+	of, err := provenanceOf(ctx, o, version)
+	if err != nil {
+		return nil, err
+	}
+	if s.file, s.outcome, err = begin(filepath.Join(o.out, "results.tsv"), of, o.resume); err != nil || o.kubernetes == "" {
+		return s, err
+	}
+	return s, s.leaveOut(ctx, programs.Path("e2e.test"), version)
+}
+
+// leaveOut gives the tests that the suite of another version of Kubernetes does not have their result.
+func (s *session) leaveOut(ctx context.Context, suite, version string) error {
+	has, err := testsOf(ctx, suite)
+	if err != nil {
+		return err
+	}
+	for _, test := range s.tests {
+		if _, known := s.outcome[test]; known || has[test] {
+			continue
+		}
+		s.outcome[test] = result{state: absent, failure: "no test of " + version}
+		if err := s.file.add(test, s.outcome[test]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // play runs the tests that have no outcome yet.
@@ -183,7 +212,7 @@ func (o *options) complete(root string) {
 		missing string
 	}{
 		{&o.list, ""},
-		{&o.out, filepath.Join(root, ".millrace", "e2e-"+o.by)},
+		{&o.out, filepath.Join(root, ".millrace", strings.TrimSuffix("e2e-"+o.by+"-"+o.kubernetes, "-"))},
 		{&o.binary, filepath.Join(root, "bin", "millrace")},
 		{&o.export, ""},
 	} {

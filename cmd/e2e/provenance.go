@@ -19,8 +19,8 @@ const provenanceMark = "# run"
 
 // provenanceOf asks the program under test for its version. A run without Millrace has the version of the
 // control plane, which is pinned.
-func provenanceOf(ctx context.Context, o options) (provenance, error) {
-	p := provenance{by: o.by, version: kubernetesVersion, begun: now(), machine: evidence.Machine()}
+func provenanceOf(ctx context.Context, o options, kubernetes string) (provenance, error) {
+	p := provenance{by: o.by, version: kubernetes, begun: now(), machine: evidence.Machine()}
 	if o.by != "millrace" && o.by != "shadow" {
 		return p, nil
 	}
@@ -33,9 +33,6 @@ func provenanceOf(ctx context.Context, o options) (provenance, error) {
 }
 
 func now() string { return time.Now().UTC().Format(time.RFC3339) }
-
-// kubernetesVersion is the version of every program of the control plane; test/cluster pins it.
-const kubernetesVersion = "v1.36.3"
 
 // String is the first line of a file of results.
 func (p provenance) String() string {

@@ -11,15 +11,22 @@ import (
 
 // runner is a program that runs the controllers under test, and whose results are kept.
 type runner struct {
-	by    string // as --by has it
-	file  string // in test/e2e
-	title string
+	by         string // as --by has it
+	file       string // in test/e2e
+	title      string
+	kubernetes string // another minor version than that of test/cluster
 }
 
 var runners = []runner{
-	{"kcm", "baseline.tsv", "kube-controller-manager"},
-	{"millrace", "millrace.tsv", "Millrace"},
-	{"none", "none.tsv", "no controllers"},
+	{by: "kcm", file: "baseline.tsv", title: "kube-controller-manager"},
+	{by: "millrace", file: "millrace.tsv", title: "Millrace"},
+	{by: "none", file: "none.tsv", title: "no controllers"},
+}
+
+// elsewhere are the runs on other versions of Kubernetes.
+var elsewhere = []runner{
+	{by: "millrace", file: "millrace-1.35.tsv", title: "Millrace on Kubernetes 1.35", kubernetes: "1.35"},
+	{by: "millrace", file: "millrace-1.34.tsv", title: "Millrace on Kubernetes 1.34", kubernetes: "1.34"},
 }
 
 const recordHead = "# What came of the tests with %s on this cluster: state, seconds, test, failure. Written by go run ./cmd/e2e --record.\n"
@@ -31,9 +38,10 @@ const newerHead = "# Tests that a recorded run is older than, and whose run: nam
 // belong to one run of one build: record refuses a run of some of the tests, and a run of a program with
 // uncommitted changes.
 func record(root string, o options) error {
-	i := slices.IndexFunc(runners, func(r runner) bool { return r.by == o.by })
+	all := slices.Concat(runners, elsewhere)
+	i := slices.IndexFunc(all, func(r runner) bool { return r.by == o.by && r.kubernetes == o.kubernetes })
 	if i < 0 {
-		return fmt.Errorf("record the results of --by=%s: only those of kcm, millrace and none are kept", o.by)
+		return fmt.Errorf("record the results of --by=%s: only those of kcm, millrace and none are kept, and with MILLRACE_KUBERNETES=1.34 or 1.35 those of millrace", o.by)
 	}
 	l, err := readLists(root)
 	if err != nil {
@@ -50,7 +58,7 @@ func record(root string, o options) error {
 		return fmt.Errorf("record %s: %w", o.record, err)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, recordHead, runners[i].title)
+	fmt.Fprintf(&text, recordHead, all[i].title)
 	fmt.Fprintln(&text, run.of)
 	for _, line := range run.notes {
 		fmt.Fprintln(&text, line)
@@ -61,8 +69,11 @@ func record(root string, o options) error {
 			fmt.Fprintln(&text, run.rows[test])
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "test", "e2e", runners[i].file), []byte(text.String()), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "test", "e2e", all[i].file), []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("record results: %w", err)
+	}
+	if o.kubernetes != "" {
+		return writePage(root)
 	}
 	if err := noLonger(root, l.newer, o.by); err != nil {
 		return err

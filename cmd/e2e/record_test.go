@@ -174,3 +174,41 @@ func TestRecordRefuses(t *testing.T) {
 		t.Errorf("what is kept changed:\n%s", after)
 	}
 }
+
+// TestARunOnAnotherVersionIsKeptApart: it has a file and a row of its own, and changes nothing about the runs
+// on the usual version. What its suite does not have is counted apart.
+func TestARunOnAnotherVersionIsKeptApart(t *testing.T) {
+	root, kept := recorder(t)
+	ours, newer := kept("test/e2e/millrace.tsv"), kept("test/e2e/newer.tsv")
+	file := filepath.Join(root, "older.tsv")
+	put(t, file, ran("millrace")+"passed\t1.0\t[sig-apps] Job a\t\nabsent\t0.0\t[sig-apps] Job b|c\tno test of v1.35.4\n"+noteOfEnd)
+	if err := record(root, options{by: "millrace", kubernetes: "1.35", record: file}); err != nil {
+		t.Fatal(err)
+	}
+	if kept("test/e2e/millrace.tsv") != ours || kept("test/e2e/newer.tsv") != newer || !strings.Contains(kept("test/e2e/millrace-1.35.tsv"), "absent\t0.0\t") {
+		t.Errorf("kept are\n%s\n%s", kept("test/e2e/millrace.tsv"), kept("test/e2e/millrace-1.35.tsv"))
+	}
+	page, err := os.ReadFile(pageFile(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| 1.35 | abc1234 | 2026-11-23T20:00:00Z | 1 | 1 | none | [millrace-1.35.tsv](../test/e2e/millrace-1.35.tsv) |\n", "| 1.34 | not run yet |",
+	} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	put(t, file, ran("millrace")+"passed\t1.0\t[sig-apps] Job a\t\nfailed\t9.0\t[sig-apps] Job b|c\tno\n"+noteOfEnd)
+	if err := record(root, options{by: "millrace", kubernetes: "1.34", record: file}); err != nil {
+		t.Fatal(err)
+	}
+	if page, _ := os.ReadFile(pageFile(root)); !strings.Contains(string(page), "| 1 | 0 | [sig-apps] Job b\\|c: failed | ") {
+		t.Errorf("the page does not name what failed:\n%s", page)
+	}
+	for _, other := range []options{{by: "kcm", kubernetes: "1.35", record: file}, {by: "millrace", kubernetes: "1.33", record: file}} {
+		if err := record(root, other); err == nil {
+			t.Errorf("taken over: %+v", other)
+		}
+	}
+}

@@ -111,6 +111,11 @@ func TestReportCountsWhatDidNotRunAsFailed(t *testing.T) {
 	if err := report(&out, tests[:1], outcome); err != nil || !strings.HasSuffix(out.String(), "\n1 passed, 0 failed\n") {
 		t.Errorf("error %v, output:\n%s", err, out.String())
 	}
+	out.Reset()
+	outcome["[sig-apps] newer"] = result{state: absent}
+	if err := report(&out, []string{"[sig-apps] good", "[sig-apps] newer"}, outcome); err != nil || !strings.HasSuffix(out.String(), "\n1 passed, 0 failed\n") {
+		t.Errorf("with a test that the suite does not have: error %v, output:\n%s", err, out.String())
+	}
 }
 
 func TestReadReportKeepsOnlyWhatRan(t *testing.T) {

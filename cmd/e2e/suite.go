@@ -31,6 +31,25 @@ type result struct {
 // know it.
 const missing = "missing"
 
+// absent is the state of a test that the suite of an older version of Kubernetes does not have.
+const absent = "absent"
+
+// testsOf returns the names of the tests that a suite has.
+func testsOf(ctx context.Context, suite string) (map[string]bool, error) {
+	out, err := exec.CommandContext(ctx, suite, "--list-tests").Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its tests: %w", suite, err)
+	}
+	has := map[string]bool{}
+	for line := range strings.Lines(string(out)) {
+		// A line is the place of a test, and its name.
+		if _, name, is := strings.Cut(strings.TrimSpace(line), ": "); is {
+			has[name] = true
+		}
+	}
+	return has, nil
+}
+
 // suite runs each of Kubernetes' tests in a process of its own, so that each has its own limit, the longest
 // can begin first, and an interrupted run keeps the results that it has.
 type suite struct {

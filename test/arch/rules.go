@@ -351,7 +351,7 @@ const (
 
 // foreign are modules of none of Millrace's programs: they only build other projects' programs,
 // or compare Millrace's files with them, and use the versions that those projects require.
-var foreign = []string{"test/cluster/kwok/go.mod", "test/helm/go.mod", "test/observability/rules/go.mod", "tools/compose/go.mod", "tools/jaeger/go.mod"}
+var foreign = []string{"test/cluster/kubernetes-1.34/go.mod", "test/cluster/kubernetes-1.35/go.mod", "test/cluster/kwok/go.mod", "test/helm/go.mod", "test/observability/rules/go.mod", "tools/compose/go.mod", "tools/jaeger/go.mod"}
 
 // skipped are directories without Millrace's code.
 var skipped = []string{".git", "testdata", "vendor", "node_modules"}

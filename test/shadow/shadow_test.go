@@ -3,6 +3,7 @@ package shadow
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/services/reconcilers/beside"
@@ -49,13 +51,15 @@ func TestBesideTheRealOne(t *testing.T) {
 	if len(parities) != len(both) {
 		t.Fatalf("there are shadows of %d controllers", len(parities))
 	}
+	minor, err := clustertest.Minor()
+	must(t, err)
 	for _, p := range parities {
 		t.Logf("%s: %v", p.Controller, p.Findings)
 		if p.Findings[events.Agreed] < 10 {
 			t.Errorf("%s agrees only %d times: nothing was compared", p.Controller, p.Findings[events.Agreed])
 		}
 		for _, e := range p.Examples {
-			if !e.Agreement.Explained() {
+			if !e.Agreement.Explained() && (minor >= 36 || !otherHash(e)) {
 				t.Errorf("%s: %s", p.Controller, text(e))
 			} else if testing.Verbose() && e.Agreement != events.Agreed {
 				t.Logf("%s: %s", p.Controller, text(e))
@@ -64,6 +68,14 @@ func TestBesideTheRealOne(t *testing.T) {
 	}
 	t.Run("nothing of ours was written", s.nothingWritten)
 	t.Run("who is wrong is found out", func(t *testing.T) { s.foundOut(t, namespace) })
+}
+
+// otherHash tells whether the only difference is the hash of a pod template: that of an older
+// kube-controller-manager is another one, since its templates have fewer fields.
+func otherHash(e record.Example) bool {
+	of := func(path string) bool { return strings.HasSuffix(path, "pod-template-hash") }
+	return slices.ContainsFunc(e.Differences, func(d events.Difference) bool { return of(d.Path) }) &&
+		!slices.ContainsFunc(e.Differences, func(d events.Difference) bool { return !of(d.Path) && d.Path != "metadata.name" })
 }
 
 func text(e record.Example) string {

@@ -74,8 +74,16 @@ func (s *site) shadow(t *testing.T, binary string) {
 	t.Helper()
 	nats, health := loopback(t), loopback(t)
 	s.health = health
-	p, err := s.Run("millrace", binary, "run", "--controllers=deployment-controller,replicaset-controller", "--shadow=*",
-		"--kubeconfig="+s.Kubeconfig(clustertest.Watcher), "--data-dir="+t.TempDir(), "--nats-listen="+nats, "--health-address="+health)
+	args := []string{
+		"run", "--controllers=deployment-controller,replicaset-controller", "--shadow=*",
+		"--kubeconfig=" + s.Kubeconfig(clustertest.Watcher), "--data-dir=" + t.TempDir(), "--nats-listen=" + nats, "--health-address=" + health,
+	}
+	minor, err := clustertest.Minor()
+	must(t, err)
+	if minor < 35 { // as in the kube-controller-manager of that version
+		args = append(args, "--feature-gates=DeploymentReplicaSetTerminatingReplicas=false")
+	}
+	p, err := s.Run("millrace", binary, args...)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := p.Stop(); err != nil {

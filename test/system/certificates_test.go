@@ -191,6 +191,9 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 // TestOldRequestsForPodsCertificates: if the API server serves the API and its gate is on, the cleaner
 // deletes a request that is older than 15 minutes, and keeps a new one.
 func TestOldRequestsForPodsCertificates(t *testing.T) {
+	if !served(t) {
+		return
+	}
 	t.Parallel()
 	const gate = "--feature-gates=PodCertificateRequest=true"
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gate, "--runtime-config=certificates.k8s.io/v1beta1/podcertificaterequests=true")

@@ -32,8 +32,8 @@ func TestManifests(t *testing.T) {
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
 	s.kubectl(t, "apply", "-f", filepath.Join(manifests, "namespace.yaml"))
 	// A warning would mean that Pod Security rejects the pods of a Deployment.
-	s.kubectl(t, "apply", "-k", manifests, "--dry-run=server", "--warnings-as-errors")
-	s.kubectl(t, "apply", "-k", manifests)
+	s.kubectl(t, "apply", "-k", kustomization(t), "--dry-run=server", "--warnings-as-errors")
+	s.kubectl(t, "apply", "-k", kustomization(t))
 
 	m := s.separate(t, 1, map[string]string{
 		"watcher": s.accountKubeconfig(t, "millrace-watcher"), otherWatcher: s.accountKubeconfig(t, "millrace-watcher-other"), "writer": s.accountKubeconfig(t, "millrace-writer"),

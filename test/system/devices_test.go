@@ -286,6 +286,9 @@ func patient(seconds *int64) resourcev1.DeviceToleration {
 // TestPodsLeaveTaintedDevices: a pod is deleted if its device gets a taint that its claim does not tolerate;
 // a pod that tolerates the taint for a time stays if the taint goes in that time.
 func TestPodsLeaveTaintedDevices(t *testing.T) {
+	if !served(t) {
+		return
+	}
 	s := here(t)
 	s.run(t)
 	l := s.lab(t, "tainted-devices")
@@ -303,6 +306,9 @@ func TestPodsLeaveTaintedDevices(t *testing.T) {
 // TestRulesTaintDevices: a DeviceTaintRule without effect reports what it would do. One with an effect evicts
 // the pods that do not tolerate it, and counts them.
 func TestRulesTaintDevices(t *testing.T) {
+	if !served(t) {
+		return
+	}
 	t.Parallel()
 	const gates = "--feature-gates=DRADeviceTaintRules=true"
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gates, "--runtime-config=resource.k8s.io/v1beta2=true")

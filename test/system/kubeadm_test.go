@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -97,7 +98,10 @@ func scraped(t *testing.T, kubeconfig, url string) int {
 func TestKubeadmsFlags(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
-	const roles = "../../deployments/static-pod/kube-controller-manager.yaml"
+	roles := "../../deployments/static-pod/kube-controller-manager.yaml"
+	if classic(t) {
+		roles = s.classicRoles(t, roles)
+	}
 	s.kubectl(t, "apply", "-f", roles)
 	s.freeManagersLease(t)
 	first, address := s.asKubeadm(t, 0)
@@ -130,6 +134,24 @@ func TestKubeadmsFlags(t *testing.T) {
 	s.actsAsKubeadms(t, "kubeadm-second")
 	second.stop(t)
 	s.kubectl(t, "delete", "-f", roles)
+}
+
+// classicRoles are the roles of a manifest for an older API server: made by the same command, with classic
+// impersonation.
+func (s *site) classicRoles(t *testing.T, manifest string) string {
+	t.Helper()
+	text, err := os.ReadFile(manifest)
+	must(t, err)
+	_, command, found := strings.Cut(string(text), "# Made by: millrace ")
+	command, _, _ = strings.Cut(command, "\n")
+	if !found {
+		t.Fatalf("%s does not say which command made it", manifest)
+	}
+	out, err := exec.CommandContext(t.Context(), s.binary, append(strings.Fields(command), rbacFlags(t)...)...).Output()
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "roles.yaml")
+	must(t, os.WriteFile(file, out, 0o600))
+	return file
 }
 
 // leads waits until a process that fits is the leader, and returns its name.

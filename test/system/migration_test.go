@@ -17,6 +17,9 @@ import (
 // rewrites all of its objects, and the definition loses the old version. Of two migrations the second waits,
 // and one of an unknown resource fails.
 func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
+	if !served(t) {
+		return
+	}
 	t.Parallel()
 	const gates, name = "--feature-gates=StorageVersionMigrator=true", "stored"
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gates, "--runtime-config=storagemigration.k8s.io/v1beta1=true")

@@ -12,6 +12,9 @@ import (
 
 // TestAPodGroupThatPodsAreIn: a PodGroup that is being deleted stays until every pod in it has ended.
 func TestAPodGroupThatPodsAreIn(t *testing.T) {
+	if !served(t) {
+		return
+	}
 	t.Parallel()
 	const gates, name = "--feature-gates=GenericWorkload=true", "ganged"
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gates, "--runtime-config=scheduling.k8s.io/v1alpha2=true")

@@ -16,6 +16,9 @@ import (
 // pools of a driver waits until a pool has all of its slices. Its status then has the number of devices and
 // of allocated ones. A request that was answered more than an hour ago is deleted.
 func TestPoolsOfDevicesAreCounted(t *testing.T) {
+	if !served(t) {
+		return
+	}
 	t.Parallel()
 	const gate = "--feature-gates=DRAResourcePoolStatus=true"
 	s, err := begin(t.Context(), t.TempDir(), clustertest.Tracing{}, gate, "--runtime-config=resource.k8s.io/v1alpha3=true")

@@ -36,7 +36,7 @@ func TestMissingRights(t *testing.T) {
 	s := here(t)
 	must(t, s.Programs.Build(t.Context(), "kubectl"))
 	s.kubectl(t, "apply", "-f", filepath.Join(manifests, "namespace.yaml"))
-	s.kubectl(t, "apply", "-k", manifests)
+	s.kubectl(t, "apply", "-k", kustomization(t))
 	s.kubectl(t, "delete", "deployments", "--all", "--namespace="+home) // the services run here
 	t.Cleanup(func() { s.grant(t, roleOf(t, "millrace-writer-identities")) })
 	t.Cleanup(func() { s.grant(t, roleOf(t, "millrace-watcher")) })
@@ -244,7 +244,11 @@ func another(now, before types.UID, err error) string {
 // roleOf is a role of the manifest.
 func roleOf(t *testing.T, name string) rbacv1.ClusterRole {
 	t.Helper()
-	for _, role := range roles(t, "rbac.yaml") {
+	all := roles(t, "rbac.yaml")
+	if classic(t) {
+		all = append(roles(t, "../kubernetes-classic/identities.yaml"), all...)
+	}
+	for _, role := range all {
 		if role.Name == name {
 			return role
 		}

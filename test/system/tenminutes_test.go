@@ -90,7 +90,7 @@ func (s *site) kubeadmNode(t *testing.T) *kubeadmNode {
 	root, bus := t.TempDir(), loopback(t)
 	n := &kubeadmNode{site: s, dir: t.TempDir(), ended: make(chan struct{})}
 	etc, bin := filepath.Join(root, "kubernetes"), filepath.Join(root, "bin")
-	n.rewrite = strings.NewReplacer("/etc/kubernetes", etc, "/var/lib/millrace", filepath.Join(root, "data"), "127.0.0.1:4222", bus, "127.0.0.1:10260", loopback(t))
+	n.rewrite = strings.NewReplacer("millrace rbac", strings.Join(append([]string{"millrace", "rbac"}, rbacFlags(t)...), " "), "/etc/kubernetes", etc, "/var/lib/millrace", filepath.Join(root, "data"), "127.0.0.1:4222", bus, "127.0.0.1:10260", loopback(t))
 	n.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KUBECONFIG="+s.Kubeconfig(clustertest.Admin))
 	n.bus = "nats://" + bus
 	for _, dir := range []string{filepath.Join(etc, "manifests"), bin} {

@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/cmd/internal/rights"
 )
 
 // The supported minor versions of Kubernetes 1 (docs/doctor.md): newest is the version whose
 // behaviour the controllers have, and that is tested.
 const (
 	oldestMinor, newestMinor = 34, 36
-	// constrainedMinor is the first with constrained impersonation by default.
-	constrainedMinor = 36
 )
 
 // soon is how long before its expiry a certificate gets a warning.
@@ -208,7 +208,7 @@ func (v ServerVersion) number() (minor int, ok bool) {
 // Constrains is whether the API server has constrained impersonation by default.
 func (v ServerVersion) Constrains() bool {
 	minor, ok := v.number()
-	return !ok || minor >= constrainedMinor
+	return !ok || minor >= rights.ConstrainedSince
 }
 
 // Finding checks the version against the supported ones.
@@ -224,7 +224,7 @@ func (v ServerVersion) Finding() Finding {
 		return found(CheckVersion, Warning, "the API server is Kubernetes %s, which is newer than what Millrace was tested with, 1.%d", v.GitVersion, newestMinor).
 			so("look for a newer Millrace, and begin with --shadow='*'")
 	case minor < newestMinor:
-		return found(CheckVersion, Warning, "the API server is Kubernetes %s: the controllers decide as those of 1.%d do, which is what is tested", v.GitVersion, newestMinor).
+		return found(CheckVersion, Warning, "the API server is Kubernetes %s: the controllers decide as those of 1.%d do, with which Kubernetes' own tests are run", v.GitVersion, newestMinor).
 			so("begin with --shadow='*', and give the writer the roles of millrace rbac --impersonation=classic")
 	}
 	return found(CheckVersion, OK, "the API server is Kubernetes %s", v.GitVersion)

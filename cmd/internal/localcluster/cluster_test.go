@@ -82,7 +82,7 @@ func TestManifestsAreWhole(t *testing.T) {
 	if got := len(decode(t, nodes)); got != 3 || len(addresses) != 3 {
 		t.Errorf("%d nodes with %d addresses, want 3", got, len(addresses))
 	}
-	ours, err := roles()
+	ours, err := roles(false)
 	if err != nil || len(decode(t, ours)) < 8 {
 		t.Errorf("the roles are %s (%v)", ours, err)
 	}

@@ -1,7 +1,9 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"regexp"
@@ -51,7 +53,11 @@ func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*Process, error
 		return nil, err
 	}
 	program := c.Programs.Path("kube-controller-manager")
-	args := append(c.kcmArgs(port, kcm.Controllers), kcm.Args...)
+	controllers, err := c.Programs.known(ctx, program, cmp.Or(kcm.Controllers, AllControllers))
+	if err != nil {
+		return nil, err
+	}
+	args := append(c.kcmArgs(port, controllers), kcm.Args...)
 	if kcm.Tuned {
 		tuning, err := kcmTuning(ctx, program)
 		if err != nil {
@@ -67,9 +73,6 @@ func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*Process, error
 }
 
 func (c *Cluster) kcmArgs(port int, controllers string) []string {
-	if controllers == "" {
-		controllers = AllControllers
-	}
 	kubeconfig := c.Kubeconfig(ControllerManager)
 	return []string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
@@ -81,6 +84,30 @@ func (c *Cluster) kcmArgs(port int, controllers string) []string {
 		"--allocate-node-cidrs=true", "--cluster-cidr=" + PodCIDR, "--node-cidr-mask-size=22",
 		"--service-cluster-ip-range=" + ServiceCIDR, "--cluster-name=kubernetes",
 	}
+}
+
+// everyController matches the names of the controllers in the program's help.
+var everyController = regexp.MustCompile(`All controllers: ([a-z, -]+) Disabled-by-default`)
+
+// known leaves out of a value for --controllers what an older kube-controller-manager does not have,
+// and would refuse.
+func (p *Programs) known(ctx context.Context, program, controllers string) (string, error) {
+	if p.kubernetes == "" {
+		return controllers, nil
+	}
+	help, err := exec.CommandContext(ctx, program, "--help").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("ask kube-controller-manager for its controllers: %w", err)
+	}
+	all := everyController.FindStringSubmatch(strings.Join(strings.Fields(string(help)), " "))
+	if all == nil {
+		return "", errors.New("ask kube-controller-manager for its controllers: its help does not name them")
+	}
+	has := append(strings.Split(all[1], ", "), "*")
+	list := slices.DeleteFunc(strings.Split(controllers, ","), func(item string) bool {
+		return !slices.Contains(has, strings.TrimPrefix(strings.TrimSpace(item), "-"))
+	})
+	return strings.Join(list, ","), nil
 }
 
 // AwaitLeader waits until a kube-controller-manager leads and renews its Lease, because

@@ -1,6 +1,7 @@
 package localcluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
@@ -11,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,14 +24,16 @@ type Programs struct {
 	// Dir is the cache.
 	Dir string
 
-	source   string // the module that pins the versions
-	progress *progress
-	aside    bool // builds have a low priority
+	source     string // the module that pins the versions
+	kubernetes string // the minor version of Kubernetes, such as 1.35; empty: that of source
+	progress   *progress
+	aside      bool // builds have a low priority
 }
 
 // program is one entry of the cache.
 type program struct {
 	name   string
+	file   string // in the cache; empty: the name
 	module string // its version in go.mod is the program's; empty: a program of this repository
 	pkg    string
 	under  string // the directory of its go.mod, relative to test/cluster
@@ -72,7 +74,10 @@ func ProgramNames() []string {
 
 // FindPrograms finds the cache, and the module that pins the versions: in the
 // checkout that holds the working directory, or in that of $MILLRACE_SOURCE.
-// Builds are logged to output.
+// $MILLRACE_KUBERNETES selects another minor version of Kubernetes' programs, such
+// as 1.35. Builds are logged to output.
+//
+// Errors: there is no checkout; it has no such version of Kubernetes.
 func FindPrograms(output io.Writer) (*Programs, error) {
 	dir := os.Getenv("MILLRACE_CACHE")
 	if dir == "" {
@@ -90,13 +95,14 @@ func FindPrograms(output io.Writer) (*Programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Programs{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: newProgress(output)}, nil
+	p := &Programs{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: newProgress(output)}
+	return p, p.selectKubernetes(os.Getenv("MILLRACE_KUBERNETES"))
 }
 
 // Aside is for builds in the background of other work: at a low priority, and with
 // a line of its own for each message.
 func (p *Programs) Aside() *Programs {
-	return &Programs{Dir: p.Dir, source: p.source, progress: p.progress.aside(), aside: true}
+	return &Programs{Dir: p.Dir, source: p.source, kubernetes: p.kubernetes, progress: p.progress.aside(), aside: true}
 }
 
 // Checkout is the root of the source tree: $MILLRACE_SOURCE, else the nearest
@@ -123,14 +129,19 @@ func Checkout() (string, error) {
 
 // Path is the path of a program once it is built. It panics on an unknown name.
 func (p *Programs) Path(name string) string {
-	i := slices.IndexFunc(programs, func(q program) bool { return q.name == name })
-	if i < 0 {
+	q, ok := p.find(name)
+	if !ok {
 		panic("localcluster: no program " + name)
 	}
-	if programs[i].module == "" {
-		name += "-" + p.digest(programs[i])
+	return p.path(q)
+}
+
+func (p *Programs) path(q program) string {
+	file := cmp.Or(q.file, q.name)
+	if q.module == "" {
+		file += "-" + p.digest(q)
 	}
-	return filepath.Join(p.Dir, name)
+	return filepath.Join(p.Dir, file)
 }
 
 // Build builds the named programs that are missing or have another version than the
@@ -148,11 +159,11 @@ func (p *Programs) Build(ctx context.Context, names ...string) error {
 		return fmt.Errorf("lock the cache: %w", err)
 	}
 	for _, name := range names {
-		i := slices.IndexFunc(programs, func(q program) bool { return q.name == name })
-		if i < 0 {
+		q, ok := p.find(name)
+		if !ok {
 			return fmt.Errorf("build %s: there is no such program; known are %s", name, strings.Join(ProgramNames(), ", "))
 		}
-		if err := p.ensure(ctx, programs[i]); err != nil {
+		if err := p.ensure(ctx, q); err != nil {
 			return err
 		}
 	}
@@ -183,7 +194,7 @@ func (p *Programs) ensure(ctx context.Context, q program) error {
 	if err != nil {
 		return err
 	}
-	path := p.Path(q.name)
+	path := p.path(q)
 	if current(path, q, version) {
 		return nil
 	}
@@ -205,6 +216,9 @@ func current(path string, q program, version string) bool {
 }
 
 func (p *Programs) compile(ctx context.Context, q program, version, path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("make cache directory: %w", err)
+	}
 	unfinished := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(unfinished)
 	args := []string{"build"}

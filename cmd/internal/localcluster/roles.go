@@ -12,20 +12,25 @@ import (
 // applyRoles applies the RBAC roles of Millrace's services, for [users]. The roles have names of
 // their own, so that the manifests of deployments can be applied in addition.
 func (c *Cluster) applyRoles(ctx context.Context) error {
-	text, err := roles()
+	minor, err := c.Programs.Minor()
+	if err != nil {
+		return err
+	}
+	text, err := roles(minor < rights.ConstrainedSince)
 	if err != nil {
 		return err
 	}
 	return c.applyText(ctx, "roles", text)
 }
 
-// roles are the roles of the users Watcher, Writer and Millrace.
-func roles() ([]byte, error) {
+// roles are the roles of the users Watcher, Writer and Millrace; classic: for an API server that does not
+// constrain impersonation.
+func roles(classic bool) ([]byte, error) {
 	chosen, err := controllers.Select(controllers.Everything(), controllers.Whole())
 	if err != nil {
 		return nil, fmt.Errorf("choose the controllers of the roles: %w", err)
 	}
-	m := rights.Manifest{Chosen: chosen, Custom: []kinds.Name{rights.Any}}
+	m := rights.Manifest{Chosen: chosen, Classic: classic, Custom: []kinds.Name{rights.Any}}
 	both := rights.User(string(Millrace))
 	m.Watchers("localcluster-watcher", nil, rights.User(string(Watcher)), both)
 	m.Writer("localcluster-writer", rights.User(string(Writer)), both)

@@ -15,6 +15,10 @@ import (
 	"github.com/millrace/millrace/services/watcher"
 )
 
+// ConstrainedSince is x of the first version 1.x of Kubernetes whose API servers constrain
+// impersonation by default.
+const ConstrainedSince = 36
+
 // Manifest are roles, their bindings and service accounts.
 type Manifest struct {
 	// Chosen are the selected controllers.
