@@ -54,9 +54,9 @@ type moves struct {
 // TestTakeover moves replicaset-controller from the real kube-controller-manager to Millrace and back, while
 // users delete its pods all the time: the two never both act, no pod is created twice, and none is lost.
 // How long no pod is created is measured; election.TestTheMoveIsShort bounds it on a clock of its own.
-// Fifty takeovers:
+// Fifty takeovers, half of them in one process and half with services on one bus:
 //
-//	go test ./test/system -run 'TestTakeover$' -timeout 3h -args -takeover.rounds=50 -takeover.evidence=$PWD/docs/evidence/takeovers.json
+//	go test ./test/system -run 'TestTakeover$' -timeout 3h -args -takeover.rounds=25 -takeover.evidence=$PWD/docs/evidence/takeovers.json
 func TestTakeover(t *testing.T) {
 	s := here(t)
 	commit, err := evidence.Commit(t.Context())
