@@ -109,7 +109,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 	s.leased(other)
 	leads := s.leads()
 	s.store("early", nil, creates("early", 1)...)
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(2 * time.Second)
 	if n := s.outcomes(); n > 0 || leads() != 0 {
 		t.Fatalf("without the Lease there are %d outcomes, and a writer says that it leads with %d", n, leads())
 	}
@@ -126,7 +126,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 	s.must(<-first.ended)
 	s.eventually("heartbeat without the Lease", func() bool { return leads() == 0 })
 	s.store("late", decidedUnder(7), creates("late", 1)...)
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(2 * time.Second)
 	if s.api.Get(pods+"late-0") != nil {
 		t.Error("a turn is carried out without the Lease")
 	}

@@ -65,9 +65,10 @@ func Over(t events.Turn, now events.Epochs, storage uint64) Refusal {
 }
 
 // OtherTerm refuses a turn that was decided under another fencing token than that of the Lease now:
-// kube-controller-manager has run the controller since, and the turn knows nothing of its writes.
+// kube-controller-manager has run the controller since, and the turn knows nothing of its writes. A token
+// of 0 refuses every turn, since the writer does not hold the Lease.
 func OtherTerm(t events.Turn, token uint64) Refusal {
-	if t.Token == token {
+	if token != 0 && t.Token == token {
 		return Refusal{}
 	}
 	return Refusal{Reason: "Stale", Message: fmt.Sprintf("decided under the token %d of the Lease, which has the token %d now", t.Token, token)}

@@ -41,3 +41,21 @@ func TestWhatAWriteLimitHolds(t *testing.T) {
 		})
 	}
 }
+
+// A turn of another term is refused, and every turn while the writer does not hold the Lease.
+func TestTurnsOfOtherTerms(t *testing.T) {
+	for name, c := range map[string]struct {
+		turn, token uint64
+		refused     bool
+	}{
+		"of this term":        {turn: 7, token: 7},
+		"of an earlier term":  {turn: 6, token: 7, refused: true},
+		"of no term":          {turn: 0, token: 7, refused: true},
+		"without the Lease":   {turn: 7, token: 0, refused: true},
+		"of no term, without": {turn: 0, token: 0, refused: true},
+	} {
+		if got := OtherTerm(events.Turn{Token: c.turn}, c.token); (got != Refusal{}) != c.refused || c.refused && got.Reason != "Stale" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
