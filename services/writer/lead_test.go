@@ -17,6 +17,9 @@ import (
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
+// quiet is how long nothing must happen: longer than a writer needs until it takes turns.
+const quiet = 2 * time.Second
+
 // term is a term of a Lease.
 type term struct {
 	token uint64
@@ -109,7 +112,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 	s.leased(other)
 	leads := s.leads()
 	s.store("early", nil, creates("early", 1)...)
-	time.Sleep(2 * time.Second)
+	time.Sleep(quiet)
 	if n := s.outcomes(); n > 0 || leads() != 0 {
 		t.Fatalf("without the Lease there are %d outcomes, and a writer says that it leads with %d", n, leads())
 	}
@@ -126,7 +129,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 	s.must(<-first.ended)
 	s.eventually("heartbeat without the Lease", func() bool { return leads() == 0 })
 	s.store("late", decidedUnder(7), creates("late", 1)...)
-	time.Sleep(2 * time.Second)
+	time.Sleep(quiet)
 	if s.api.Get(pods+"late-0") != nil {
 		t.Error("a turn is carried out without the Lease")
 	}
@@ -161,6 +164,17 @@ func TestAnUnleasedControllerNeedsNoLease(t *testing.T) {
 	s.eventually("pod of a controller without a Lease", func() bool { return s.api.Get(pods+"web-0") != nil })
 }
 
+// holdRequests has the API server answer no request until goOn is closed; begun is closed at the first.
+func (s *scene) holdRequests() (begun, goOn chan struct{}) {
+	begun, goOn = make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.api.Hold(func(fakeserver.Request) {
+		once.Do(func() { close(begun) })
+		<-goOn
+	})
+	return begun, goOn
+}
+
 // TestATermEndsOnceNothingIsInFlight: a writer keeps the Lease until the requests in flight are answered,
 // and no longer than it may take to stop.
 func TestATermEndsOnceNothingIsInFlight(t *testing.T) {
@@ -172,12 +186,7 @@ func TestATermEndsOnceNothingIsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t)
-			begun, goOn := make(chan struct{}), make(chan struct{})
-			var once sync.Once
-			s.api.Hold(func(fakeserver.Request) {
-				once.Do(func() { close(begun) })
-				<-goOn
-			})
+			begun, goOn := s.holdRequests()
 			l := newLeasing()
 			s.leased(l, func(config *writer.Config) { config.Drain = c.drain })
 			held := l.begin(1)
@@ -213,12 +222,7 @@ func TestATermEndsOnceNothingIsInFlight(t *testing.T) {
 func TestALostLeaseStopsTheWriterAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	begun, goOn := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	s.api.Hold(func(fakeserver.Request) {
-		once.Do(func() { close(begun) })
-		<-goOn
-	})
+	begun, goOn := s.holdRequests()
 	t.Cleanup(func() { close(goOn) })
 	l, lost := newLeasing(), errors.New("the Lease is lost")
 	service, err := writer.New(writer.Config{
