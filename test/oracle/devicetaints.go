@@ -3,8 +3,6 @@ package oracle
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,9 +12,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	upstreamtaints "k8s.io/kubernetes/pkg/controller/devicetainteviction"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/devicetainteviction"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
+	"github.com/millrace/millrace/test/sim"
 )
 
 // DeviceTaints evicts pods from devices that their slices taint.
@@ -32,7 +32,7 @@ func deviceTaintsUnder(gates gate.Set, served ...kinds.Kind) Life {
 			tc := upstreamtaints.New(c, f.Core().V1().Pods(), devices.ResourceClaims(), devices.ResourceSlices(), f.Resource().V1beta2().DeviceTaintRules(), devices.DeviceClasses(), "device-taint-eviction-controller", false)
 			return func() { _ = tc.Run(ctx, 1) }, nil // it fails only if informers are stopped
 		},
-		Ours: devicetainteviction.New(gates), Gates: gates, Kinds: served, Chapter: 30 * time.Second, Line: deviceTaintLine, Fair: fairDeviceTaints,
+		Ours: devicetainteviction.New(gates), Gates: gates, Kinds: served, Chapter: 30 * time.Second, Line: deviceTaintLine, Omit: calledOffWhenDeleted,
 	}
 }
 
@@ -55,14 +55,16 @@ func deviceTaintLine(obj metav1.Object) string {
 	return ""
 }
 
-// fairDeviceTaints removes upstream's Event that cancels a deletion which it has already made: upstream drops
-// a pod that is being deleted, but plans it again with each change.
-func fairDeviceTaints(theirs, ours []string) ([]string, []string) {
-	return letLines("called-off-when-deleted", theirs, func(line string) string {
-		pod, off := strings.CutSuffix(line, " Cancelling deletion")
-		if off && !slices.Contains(ours, line) && slices.Contains(theirs, pod+" Marking for deletion") {
-			return ""
-		}
-		return line
-	}), ours
+// calledOffWhenDeleted tells whether an Event of upstream's cancels the deletion of a pod that is already being
+// deleted, by upstream or a user: upstream drops such a pod, but plans it again with each change.
+func calledOffWhenDeleted(api *sim.API, e *corev1.Event) bool {
+	if e.Message != "Cancelling deletion" {
+		return false
+	}
+	p := api.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name})
+	if p != nil && p.GetUID() == e.InvolvedObject.UID && p.GetDeletionTimestamp() == nil {
+		return false
+	}
+	Uses("called-off-when-deleted")
+	return true
 }

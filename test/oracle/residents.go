@@ -43,6 +43,8 @@ type Life struct {
 	Gates gate.Set
 	// Attend, when set, is the immediate reaction of another program to a change of an object.
 	Attend func(*sim.API, events.Ref)
+	// Omit, when set, tells whether an Event of upstream's is an intended difference.
+	Omit func(*sim.API, *corev1.Event) bool
 }
 
 // Chapter has the acts of users and nodes at one moment. After a Loose chapter nothing is compared.
@@ -155,7 +157,7 @@ func (l Life) ours(chapters []Chapter) (pages [][]string, err error) {
 func (l Life) theirs(chapters []Chapter) (pages [][]string, err error) {
 	time.Sleep(time.Until(Now))
 	s := NewStage(time.Now, l.Kinds...)
-	s.Attend = l.Attend
+	s.Attend, s.Omit = l.Attend, l.Omit
 	err = s.during(l.Theirs, func() {
 		for _, chapter := range chapters {
 			s.refuse(chapter.Refused)
