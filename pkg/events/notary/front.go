@@ -1,8 +1,6 @@
 package notary
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -101,19 +99,9 @@ func (f *front) short(bound, bytes int64) bool {
 	return bound > 0 && bytes+f.within < bound-max(bound/4, largest)
 }
 
-// concludeFront reports messages missing at the front.
-func (s *scan) concludeFront(ctx context.Context) error {
-	if len(s.front.early) == 0 && !s.front.short(s.front.bound, s.front.bytes) {
-		return nil
-	}
-	// Messages stored since the last page, and a retention that changed less than ten seconds
-	// ago, are in no page yet.
-	state, err := s.from.StreamState(ctx, s.Stream)
-	if errors.Is(err, bus.ErrNoStream) {
-		state = s.state
-	} else if err != nil {
-		return err
-	}
+// concludeFront reports messages missing at the front. Messages stored since the last page, and a retention
+// that changed less than ten seconds ago, are in no page yet, but in the stream's present state.
+func (s *scan) concludeFront(state bus.State) {
 	bytes := s.front.bytes
 	if !s.File && state.Last > s.Last {
 		bytes = max(bytes, int64(state.Bytes))
@@ -124,7 +112,6 @@ func (s *scan) concludeFront(ctx context.Context) error {
 			float64(bytes)/1e6, float64(s.front.bound)/1e6)
 	}
 	s.early(state, bytes)
-	return nil
 }
 
 // early reports entries that are gone although the signed retention keeps them. On a bus, the

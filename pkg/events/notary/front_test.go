@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -67,6 +68,51 @@ func TestAFrontIsMissedWithItsPages(t *testing.T) {
 		r := f.verify(t, w.known)
 		if len(r.Findings) != 1 || r.Findings[0].Stream != name || !strings.Contains(r.Findings[0].What, "front is cut off") {
 			t.Errorf("found: %v", r.Findings)
+		}
+	})
+}
+
+// discarding is a bus that loses messages of a stream while they are read: the reader gets the first message,
+// and then those from `from` on. After that the stream begins with `first`.
+type discarding struct {
+	keeping
+	stream      string
+	from, first uint64
+	read        bool
+}
+
+func (v *discarding) Read(ctx context.Context, p bus.Passage, each func([]events.Message) error) error {
+	if p.Stream != v.stream {
+		return v.keeping.Read(ctx, p, each)
+	}
+	return v.keeping.Read(ctx, p, func(batch []events.Message) error {
+		v.read = true
+		return each(slices.DeleteFunc(batch, func(m events.Message) bool { return m.Sequence > 1 && m.Sequence < v.from }))
+	})
+}
+
+func (v *discarding) StreamState(ctx context.Context, name string) (bus.State, error) {
+	state, err := v.keeping.StreamState(ctx, name)
+	if v.read && name == v.stream {
+		state.First = v.first
+	}
+	return state, err
+}
+
+// TestRoomThatIsMadeWhileItIsRead: the bus discards old messages while verify reads them. That is no problem
+// of the record if the stream has lost its front, and one if a message is missing among others.
+func TestRoomThatIsMadeWhileItIsRead(t *testing.T) {
+	live(t, 14, memory.Options{}, func(w *world) {
+		w.steps(60)
+		log := subject.LogStream(kinds.Pods.Name)
+		keeps := keeping{w.bus, bus.Retention{Bytes: 1 << 20}}
+		w.must(notary.New(&keeps, notary.Options{Signer: w.signer, Known: w.known}).Round(w.Context()))
+		for first, want := range map[uint64]bool{5: true, 6: true, 4: false, 1: false} {
+			r, err := notary.Verify(w.Context(), &discarding{keeping: keeps, stream: log, from: 5, first: first}, notary.Trust{Known: w.known})
+			w.must(err)
+			if whole := len(r.Findings) == 0; whole != want {
+				t.Errorf("2 to 4 were not read, and the log begins with %d then: found %v", first, r.Findings)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package notary
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,7 +31,16 @@ type sense struct {
 	left     uint64 // number of versions left out
 	tally    events.Tally
 	agreed   bool // the census has matched since the last gap
+	matched  int  // how many holes there were when the census last matched
+	miscount []miscount
 	versions map[types.UID]events.Delta
+}
+
+// miscount is a message whose census does not match.
+type miscount struct {
+	sequence uint64
+	what     string
+	holes    []events.Hole // those since the census last matched
 }
 
 type find func(sequence uint64, format string, args ...any)
@@ -73,10 +83,10 @@ func (s *sense) delta(m events.Message, d events.Delta, find find) {
 	switch has := s.tally.Census(); {
 	case !d.Census.Known:
 	case d.Census == has:
-		s.agreed = true
+		s.agreed, s.matched = true, len(s.holes)
 	case s.agreed:
 		s.agreed = false
-		find(m.Sequence, "it counts %d objects, and the log up to here has %d, or others", d.Census.Objects, has.Objects)
+		s.miscount = append(s.miscount, miscount{m.Sequence, fmt.Sprintf("it counts %d objects, and the log up to here has %d, or others", d.Census.Objects, has.Objects), s.holes[s.matched:]})
 	}
 	s.version(m, d, find)
 }
@@ -111,12 +121,18 @@ func (s *sense) version(m events.Message, d events.Delta, find find) {
 	s.versions[d.UID] = events.Delta{ResourceVersion: d.ResourceVersion, Epoch: d.Epoch}
 }
 
-// conclude reports the holes that no recorded gap covers.
+// conclude reports the holes that no recorded gap covers, and a wrong census unless messages were discarded
+// before it.
 func (s *sense) conclude(find find) {
+	discarded := func(h events.Hole) bool { return h.To < s.log.First }
 	for _, h := range s.holes {
-		if s.recorded[[2]uint64{h.From, h.To}] || h.To < s.log.First {
-			continue
+		if !s.recorded[[2]uint64{h.From, h.To}] && !discarded(h) {
+			find(max(h.From, s.log.First), "%s", fmt.Sprintf("%s: %d to %d", h.Reason, h.From, h.To))
 		}
-		find(max(h.From, s.log.First), "%s", fmt.Sprintf("%s: %d to %d", h.Reason, h.From, h.To))
+	}
+	for _, c := range s.miscount {
+		if !slices.ContainsFunc(c.holes, discarded) {
+			find(c.sequence, "%s", c.what)
+		}
 	}
 }

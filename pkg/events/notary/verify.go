@@ -166,7 +166,8 @@ type scan struct {
 	now      time.Time
 	pages    []*Page
 	entries  []Entry
-	at       int // the next entry
+	at       int   // the next entry
+	absent   []int // entries whose messages were not read
 	keeps    []bus.Retention
 	findings []Finding
 	remarks  []Finding
@@ -193,10 +194,10 @@ func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 	if err := s.read(ctx); err != nil {
 		return nil, err
 	}
-	for s.at < len(s.entries) {
-		s.missing()
+	for ; s.at < len(s.entries); s.at++ {
+		s.absent = append(s.absent, s.at)
 	}
-	if err := s.concludeFront(ctx); err != nil {
+	if err := s.concludeMissing(ctx); err != nil {
 		return nil, err
 	}
 	s.conclude()
@@ -377,8 +378,8 @@ func (s *scan) message(m events.Message) {
 	}
 	size := sizeOf(m)
 	s.front.bytes, s.front.largest = s.front.bytes+size, max(s.front.largest, size)
-	for s.at < len(s.entries) && s.entries[s.at].Sequence < m.Sequence {
-		s.missing()
+	for ; s.at < len(s.entries) && s.entries[s.at].Sequence < m.Sequence; s.at++ {
+		s.absent = append(s.absent, s.at)
 	}
 	if s.at < len(s.entries) && s.entries[s.at].Sequence == m.Sequence {
 		e := s.entries[s.at]
@@ -433,10 +434,30 @@ const patience = 5 * time.Minute
 // slack is the tolerance between the clocks that decide whether a message has expired.
 const slack = 5 * time.Second
 
-// missing judges the next entry, whose message does not exist.
-func (s *scan) missing() {
-	e, keeps := s.entries[s.at], s.keeps[s.at]
-	s.at++
+// concludeMissing judges what was not read, once it is known where the stream begins now: a bus that makes
+// room while it is read has messages that its reader did not get in time.
+func (s *scan) concludeMissing(ctx context.Context) error {
+	now, begins := s.state, s.First
+	if !s.File && len(s.absent)+len(s.sense.holes) > 0 {
+		switch state, err := s.from.StreamState(ctx, s.Stream); {
+		case errors.Is(err, bus.ErrNoStream):
+		case err != nil:
+			return err
+		default:
+			now, begins = state, max(begins, state.First)
+		}
+	}
+	for _, at := range s.absent {
+		s.missing(at, begins)
+	}
+	s.sense.log.First = max(s.sense.log.First, begins)
+	s.concludeFront(now)
+	return nil
+}
+
+// missing judges an entry whose message was not read, of a stream that begins with a message.
+func (s *scan) missing(at int, begins uint64) {
+	e, keeps := s.entries[at], s.keeps[at]
 	now := s.now.Add(slack).Unix()
 	what := "the message that was signed is missing"
 	switch {
@@ -444,19 +465,19 @@ func (s *scan) missing() {
 		return // left out on purpose
 	case e.Expires > 0 && e.Expires <= now:
 		s.Expired++
-		if e.Sequence > s.First {
+		if e.Sequence > begins {
 			s.front.expired(e)
 		}
 		return
-	case e.Sequence < s.First:
-		if s.front.missing(s.at-1, e, keeps, now) {
+	case e.Sequence < begins:
+		if s.front.missing(at, e, keeps, now) {
 			s.Expired++
 		}
 		return
 	case e.Sequence > s.Last:
 		what = "the end of the stream is cut off: what was signed is there no more"
 	}
-	s.extend(s.at-1, what)
+	s.extend(at, what)
 }
 
 func (s *scan) conclude() {
