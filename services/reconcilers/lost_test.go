@@ -209,7 +209,7 @@ func TestAReplicaListensFirst(t *testing.T) {
 		if n := w.stored(ctx, subject.TurnStream("copies")); n != 1 {
 			t.Errorf("it has stored %d turns, want 1", n)
 		}
-		if turn, _ := w.turnOf(ctx, "first"); turn.Code != "test" {
+		if turn, _ := w.turnOf(ctx, "first"); turn.Code != "test-1" {
 			t.Errorf("the turn was decided by version %q", turn.Code)
 		}
 	})

@@ -31,16 +31,16 @@ func (w *world) turnOf(ctx context.Context, namespace string) (turn events.Turn,
 	return turn, m
 }
 
-// warm waits until turns have a cause: objects that exist when an engine opens have
-// none.
+// warm waits until the turns of each started replica have a cause: objects that exist when an engine
+// opens have none.
 func (w *world) warm(ctx context.Context) {
 	w.t.Helper()
 	w.trace = caused(99)
-	for n := 0; ; n++ {
+	for n, warm := 0, map[string]bool{}; len(warm) < w.replicas; n++ {
 		namespace := fmt.Sprint("warm-", n)
 		w.say(ctx, kinds.ConfigMaps.Kind, namespace, "a")
-		if turn, _ := w.turnOf(ctx, namespace); turn.Trace.Parent != "" {
-			return
+		if turn, _ := w.turnOf(ctx, namespace); trace.Context(turn.Trace).TraceID() == trace.Context(w.trace).TraceID() {
+			warm[turn.Code] = true
 		}
 	}
 }

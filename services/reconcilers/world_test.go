@@ -68,6 +68,8 @@ type world struct {
 	bus     bus.Bus
 	connect func() bus.Bus // for one replica; kill closes it
 	tracer  *trace.Tracer  // of all replicas
+	// replicas is how many have been started; the n-th signs its turns with the code test-n.
+	replicas int
 
 	mu      sync.Mutex
 	trace   events.Trace // of the next messages
@@ -269,7 +271,8 @@ func (w *world) start(ctx context.Context, controllers ...reconcile.Any) replica
 		controllers = []reconcile.Any{copies()}
 	}
 	b := w.connect()
-	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: controllers, Code: "test", Trace: w.tracer})
+	w.replicas++
+	s, err := reconcilers.New(reconcilers.Config{Bus: b, Controllers: controllers, Code: fmt.Sprint("test-", w.replicas), Trace: w.tracer})
 	if err != nil {
 		w.t.Fatal(err)
 	}
