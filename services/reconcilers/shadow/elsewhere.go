@@ -127,35 +127,39 @@ func lagText(read []kinds.Name, back map[kinds.Name]int) string {
 }
 
 // reports tells whether KCM's status is the one that the controller would report if
-// the API server had refused it for the reason in that status. From then on the
-// controller knows of the refusal, as it would from an outcome.
-func (m *Matcher) reports(b *book, status metav1.Object, ask Asker, agrees func([]Want) bool) bool {
-	last, _ := m.refusal(b, status, ask, agrees)
-	if last == nil {
-		return false
-	}
-	b.told = last
-	return true
+// the API server had refused it for the reason in that status, now or with that kind
+// a little behind: KCM may not have seen yet what it reported before. From then
+// on the controller knows of the refusal, as it would from an outcome.
+func (m *Matcher) reports(b *book, d Operation, ask Asker, agrees func([]Want) bool) (found bool) {
+	lags([]kinds.Name{d.Ref.Kind}, func(back map[kinds.Name]int) (known, enough bool) {
+		last, known := m.refusal(b, d.Now.Object, back, ask, agrees)
+		if found = last != nil; found {
+			b.told = last
+		}
+		return known, found
+	})
+	return found
 }
 
 // refusal is a failure of the key's last turn, for a reason in the conditions of an
 // object, with which accepts is true for the controller's wants; nil if there is
-// none.
-func (m *Matcher) refusal(b *book, status metav1.Object, ask Asker, accepts func([]Want) bool) (last *events.Outcome, words string) {
+// none. known tells whether there is the view on which they are wanted.
+func (m *Matcher) refusal(b *book, status metav1.Object, back map[kinds.Name]int, ask Asker, accepts func([]Want) bool) (last *events.Outcome, known bool) {
 	if status == nil {
-		return nil, ""
+		return nil, false
 	}
 	for _, words := range reasons(status) {
 		for _, ref := range b.attempts() {
 			last := &events.Outcome{Controller: m.described.Name, Key: b.key, UID: status.GetUID(), Lane: events.Act, Turn: 1, Results: []events.Result{{
 				Status: events.Failed, Ref: ref, Code: forbidden, Reason: string(metav1.StatusReasonForbidden), Message: words,
 			}}}
-			if wants, ok := ask.Ask(b.key, View{Last: last}); ok && accepts(wants) {
-				return last, words
+			wants, ok := ask.Ask(b.key, View{Back: back, Last: last})
+			if known = known || ok; ok && accepts(wants) {
+				return last, true
 			}
 		}
 	}
-	return nil, ""
+	return nil, known
 }
 
 // attempts are objects that the key has lately wanted to create or delete.

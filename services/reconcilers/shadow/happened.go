@@ -223,7 +223,7 @@ func (m *Matcher) changed(b *book, d Operation, ask Asker) (events.Finding, bool
 	if note, explained := m.elsewhere(b, d, ask, func(_ View, wants []Want) bool { return covers(wants) }); explained {
 		return o.as(events.Late, note)
 	}
-	if d.Status && m.reports(b, d.Now.Object, ask, covers) {
+	if d.Status && m.reports(b, d, ask, covers) {
 		return o.as(events.Unseen, "KCM reports what the API server answered it")
 	}
 	if m.enquires() {

@@ -300,7 +300,7 @@ func (m *Matcher) undone(b *book, o *open, now time.Time, ask Asker) Found {
 	}
 	status := b.told == nil && slices.ContainsFunc(b.standing, func(o *open) bool { return changes(o.Want) })
 	if status {
-		b.told, _ = m.refusal(b, ask.Object(b.key), ask, others)
+		b.told, _ = m.refusal(b, ask.Object(b.key), nil, ask, others)
 	}
 	switch {
 	case b.told != nil && (status || !changes(o.Want)):

@@ -364,6 +364,30 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// KCM reports a refusal before it has seen its report of the last one: the condition gets another message.
+func TestARefusalReportedOnAnOlderView(t *testing.T) {
+	for behind, want := range map[int]events.Agreement{0: events.Unseen, 1: events.Unseen, furthest: events.Unseen, furthest + 1: events.KCMOnly} {
+		s := begin()
+		condition := func(message string) func(*appsv1.ReplicaSetStatus) {
+			return func(st *appsv1.ReplicaSetStatus) {
+				st.Conditions = []appsv1.ReplicaSetCondition{{Type: "ReplicaFailure", Status: "True", Reason: "FailedCreate", Message: message}}
+			}
+		}
+		unaware := s.set.DeepCopy()
+		condition("pods web-x exceed a quota")(&s.set.Status)
+		s.earlier = func(v View) []Want {
+			if v.Last == nil || v.Last.Results[0].Message != "pods web-y exceed a quota" || v.Back[kinds.ReplicaSets.Name] < behind {
+				return s.effects(create("web-y"))
+			}
+			set := unaware.DeepCopy()
+			condition(v.Last.Results[0].Message)(&set.Status)
+			return Wants([]events.Command{create("web-y"), reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set)}, func(events.Ref) metav1.Object { return unaware })
+		}
+		s.wants(create("web-y"))
+		expect(t, fmt.Sprintf("the set %d changes behind", behind), s.reports(told, condition("pods web-y exceed a quota")), want)
+	}
+}
+
 func TestPatience(t *testing.T) {
 	s := begin()
 	s.wants(deletion("a"), s.status(2, 2))

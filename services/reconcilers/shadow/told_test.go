@@ -149,7 +149,7 @@ func TestOnlyARefusalEnds(t *testing.T) {
 }
 
 // The matcher tries a failure that KCM reports as a refusal of each of the last three attempts, the
-// newest first, on views that are known.
+// newest first, on views that are known, the present one first.
 func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 	failing := func(st *appsv1.ReplicaSetStatus) {
 		st.Conditions = []appsv1.ReplicaSetCondition{{Type: "ReplicaFailure", Status: "True", Message: "quota"}}
@@ -167,7 +167,7 @@ func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 		return refs, codes
 	}
 	refs, codes := refused(begin())
-	if len(refs) != 3 || refs[0] != "d" || len(codes) != 1 || !codes[403] {
+	if len(refs) != 3*(furthest+1) || refs[0] != "d" || refs[2] != "b" || refs[3] != "d" || len(codes) != 1 || !codes[403] {
 		t.Errorf("it is held against %v, with %v", refs, codes)
 	}
 	s := begin()
