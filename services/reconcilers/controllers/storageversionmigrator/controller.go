@@ -89,6 +89,12 @@ type View struct {
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
 
+// marking is the note of a condition.
+type marking struct {
+	// Marked is true if the definition was written before.
+	Marked bool `json:"marked"`
+}
+
 // ofTheResource maps a migration to all migrations of its resource. A new migration of the same
 // name may be of another resource.
 func ofTheResource(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Key) {
@@ -133,15 +139,23 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	if told, ok := reconcile.LastOf(s, k, events.Tell, m); ok && told.ResourceVersion == m.ResourceVersion && !told.Decided.Before(last.Decided) {
 		for _, r := range told.Results {
-			if r.Ref.Kind == definitions.Name {
-				v.Marked = r.OK()
-				if !v.Marked {
-					v.Definition = nil // it has changed, or was deleted
-				}
-			}
+			v.hearMarking(r)
 		}
 	}
 	return v, true
+}
+
+// hearMarking reads the result of a write of the definition, or of a condition after it.
+func (v *View) hearMarking(r events.Result) {
+	note := marking{}
+	switch {
+	case r.Ref.Kind == kinds.StorageVersionMigrations.Name:
+		v.Marked = reconcile.ReadNote(r, &note) == nil && note.Marked
+	case r.Ref.Kind == definitions.Name && r.OK():
+		v.Marked = true
+	case r.Ref.Kind == definitions.Name:
+		v.Definition = nil // it has changed, or was deleted
+	}
 }
 
 // ahead is a migration of the same resource that comes first: a running one, or an older one.

@@ -68,7 +68,7 @@ func (v View) begin(now time.Time) reconcile.Decision {
 	if d, done := v.defined(now, begun); !done {
 		return d
 	}
-	return v.say("the migration is the first of its resource",
+	return v.sayMarked("the migration is the first of its resource",
 		condition(storagemigrationv1beta1.MigrationRunning, "MigrationRunning", "The migration is running", now))
 }
 
@@ -80,7 +80,7 @@ func (v View) finish(now time.Time) reconcile.Decision {
 	}
 	over := condition(storagemigrationv1beta1.MigrationRunning, "MigrationCompleted", "Migration completed", now)
 	over.Status, over.ObservedGeneration = metav1.ConditionFalse, v.Migration.Generation
-	return v.say("the migration has ended", over)
+	return v.sayMarked("the migration has ended", over)
 }
 
 // mark finds out how the resource is served, and its resourceVersion.
@@ -184,4 +184,15 @@ func (v View) say(because string, c metav1.Condition) reconcile.Decision {
 	next := v.Migration.DeepCopy()
 	apimeta.SetStatusCondition(&next.Status.Conditions, c)
 	return reconcile.Do(because, reconcile.UpdateStatus(kinds.StorageVersionMigrations.Kind, next))
+}
+
+// sayMarked is say, and remembers that the definition was written, if the API server refuses the condition: a
+// second write might take stored versions away in which objects are stored, because the first one recorded
+// the definition's generation.
+func (v View) sayMarked(because string, c metav1.Condition) reconcile.Decision {
+	d := v.say(because, c)
+	if v.Marked {
+		d.Commands[0].Note = reconcile.Body(marking{true})
+	}
+	return d
 }

@@ -255,6 +255,39 @@ func TestWhenADefinitionIsMarked(t *testing.T) {
 	}
 }
 
+// A condition that is refused is written again, and the definition before it is not: its generation is
+// that of the first write by now.
+func TestARefusedConditionIsWrittenAgain(t *testing.T) {
+	key := events.Key{Name: "m"}
+	answer := result(definitions.Name, "widgets.example.com", events.Answered, 0, "", `{"metadata":{"name":"widgets.example.com","uid":"d"}}`)
+	for what, m := range map[string]*migration{"begins": of("m"), "ends": of("m", is(runs), is(good))} {
+		world := reconciletest.NewWorld().Put(kinds.StorageVersionMigrations.Kind, m).
+			Remember(events.Outcome{Key: key, Lane: events.Act, UID: "uid-m", ResourceVersion: "7", At: now, Decided: now, Results: []events.Result{answer}})
+		var wrote []string
+		for n := range 5 {
+			v, ok := observe(world, key)
+			d := decide(v, now)
+			if !ok || len(d.Commands) != 1 {
+				t.Fatalf("%s: it sees %+v and does %+v", what, v, d)
+			}
+			c := d.Commands[0]
+			r := events.Result{Status: events.Applied, Ref: c.Ref()}
+			if wrote = append(wrote, string(c.Kind)); c.Kind != definitions.Name {
+				r = events.Result{Status: events.Refused, Code: 422, Message: "it is refused", Ref: c.Ref()}
+			}
+			if c.Note != nil {
+				r.Answer = &events.Answer{Note: c.Note}
+			}
+			at := now.Add(time.Duration(n+1) * time.Second)
+			world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "uid-m", ResourceVersion: "7", At: at, Decided: at, Results: []events.Result{r}})
+		}
+		of := string(kinds.StorageVersionMigrations.Name)
+		if want := []string{string(definitions.Name), of, of, of, of}; !slices.Equal(wrote, want) {
+			t.Errorf("a migration that %s: it writes %v, want %v", what, wrote, want)
+		}
+	}
+}
+
 // If a migration replaces another one of its name, in one change, those that waited for the other
 // have a turn, too.
 func TestWhoseTurnAMigrationIs(t *testing.T) {
