@@ -41,7 +41,7 @@ func (p *Programs) find(name string) (q program, ok bool) {
 		return program{}, false
 	}
 	q = programs[i]
-	if p.kubernetes != "" && q.module == kubernetesModule && q.name != "kubectl" {
+	if p.kubernetes != "" && q.module == kubernetesModule {
 		// A program names itself by its file to the API server, so that it has its own name.
 		q.under = "kubernetes-" + p.kubernetes
 		q.file = filepath.Join(q.under, q.name)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestTheVersionOfKubernetes: MILLRACE_KUBERNETES selects the version of Kubernetes' programs, which are
-// kept apart in the cache. Other programs, and kubectl, stay as they are. An unknown version is refused with those
+// kept apart in the cache. Other programs stay as they are. An unknown version is refused with those
 // that are known.
 func TestTheVersionOfKubernetes(t *testing.T) {
 	cache := t.TempDir()
@@ -29,12 +29,12 @@ func TestTheVersionOfKubernetes(t *testing.T) {
 		if n, err := p.Minor(); err != nil || n != want.minor {
 			t.Errorf("with %q, the minor version is %d, %v", minor, n, err)
 		}
-		for _, name := range []string{"kubectl", "etcd", "kwok"} {
+		for _, name := range []string{"etcd", "kwok"} {
 			if filepath.Base(p.Aside().Path(name)) != name {
 				t.Errorf("with %q, %s is %s", minor, name, p.Path(name))
 			}
 		}
-		for _, name := range []string{"kube-scheduler", "kube-controller-manager", "e2e.test"} {
+		for _, name := range []string{"kube-scheduler", "kube-controller-manager", "kubectl", "e2e.test"} {
 			q, _ := p.find(name)
 			if got, err := p.version(q); err != nil || got != version {
 				t.Errorf("with %q, %s is of %s, %v", minor, name, got, err)
