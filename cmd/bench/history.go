@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/cmd/internal/history"
@@ -181,7 +183,7 @@ func (millrace) store(c *localcluster.Cluster) string { return filepath.Join(c.D
 
 // lengthen makes a past in the streams of a Millrace that does not run.
 func lengthen(ctx context.Context, store string, messages int) (err error) {
-	server, err := stream.Serve(stream.ServerOptions{Dir: store})
+	server, err := embedded.Serve(embedded.Options{Dir: store})
 	if err != nil {
 		return err
 	}

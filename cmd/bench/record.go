@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +51,7 @@ func askRecord(ctx context.Context, f *field, pods, messages int) (metrics []met
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(store)) }()
-	server, err := stream.Serve(stream.ServerOptions{Dir: store})
+	server, err := embedded.Serve(embedded.Options{Dir: store})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -122,7 +124,7 @@ func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir stri
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	server, err := stream.Serve(stream.ServerOptions{Dir: filepath.Join(dir, "streams")})
+	server, err := embedded.Serve(embedded.Options{Dir: filepath.Join(dir, "streams")})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -113,7 +115,7 @@ func inMemory(*testing.T) (bus.Bus, func() bus.Bus) {
 }
 
 func onJetStream(t *testing.T) (bus.Bus, func() bus.Bus) {
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -15,7 +17,7 @@ import (
 // open opens a bus on a NATS server with a store, until close is called.
 func open(t *testing.T, dir string) (b bus.Bus, close func()) {
 	t.Helper()
-	server, err := stream.Serve(stream.ServerOptions{Dir: dir})
+	server, err := embedded.Serve(embedded.Options{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +97,8 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	t.Parallel()
 	s, store := serve(t), t.TempDir()
 	address := free(t)
-	begin := func() *stream.Server {
-		server, err := stream.Serve(stream.ServerOptions{Dir: store, Listen: address})
+	begin := func() *embedded.Server {
+		server, err := embedded.Serve(embedded.Options{Dir: store, Listen: address})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -69,7 +71,7 @@ func pulse() (stop func() (longest time.Duration)) {
 func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -25,7 +27,7 @@ var historical = flag.Int("history", 5_000, "turns that have been answered befor
 // newJetStreamScene returns a scene on a real bus.
 func newJetStreamScene(t *testing.T) *scene {
 	t.Helper()
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

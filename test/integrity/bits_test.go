@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -73,7 +75,7 @@ func turned(t *testing.T, store string, truth []events.Message, exists map[strin
 		t.Fatal(err)
 	}
 	where := turnOne(t, dir)
-	server, err := stream.Serve(stream.ServerOptions{Dir: dir})
+	server, err := embedded.Serve(embedded.Options{Dir: dir})
 	if err != nil {
 		return "refused"
 	}

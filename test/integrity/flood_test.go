@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 	"k8s.io/client-go/rest"
 
@@ -75,13 +77,13 @@ func TestMadeUpReplicasStopNoController(t *testing.T) {
 // secure opens the bus with accounts, a provisioner and signing keys.
 func (w *world) secure(controllers []string) {
 	w.Helper()
-	for _, user := range stream.Users {
-		w.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	for _, user := range embedded.Users {
+		w.Setenv(embedded.PasswordOf(user), "word-of-"+user)
 	}
 	accounts := filepath.Join(w.TempDir(), "accounts.conf")
 	w.must(os.WriteFile(accounts, []byte(access.New(controllers).String()), 0o600))
 	var err error
-	w.server, err = stream.Serve(stream.ServerOptions{Dir: w.store, Listen: "127.0.0.1:0", Accounts: accounts, StartTimeout: patience, StopTimeout: patience})
+	w.server, err = embedded.Serve(embedded.Options{Dir: w.store, Listen: "127.0.0.1:0", Accounts: accounts, StartTimeout: patience, StopTimeout: patience})
 	w.must(err)
 	w.Cleanup(func() { w.must(w.server.Close()) })
 	w.keys, err = sign.Provide(w.TempDir())

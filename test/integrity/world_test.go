@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -42,7 +44,7 @@ type world struct {
 	// and the services are connected within the process.
 	listen string
 
-	server *stream.Server
+	server *embedded.Server
 	bus    *stream.Bus
 	log    []events.Message // the log, as the past has left it
 	keys   sign.Provided    // of a secured world
@@ -64,7 +66,7 @@ func (w *world) open() {
 	w.Helper()
 	var err error
 	// Never synced, and so never compacted: the disk has exactly what was written.
-	if w.server, err = stream.Serve(stream.ServerOptions{
+	if w.server, err = embedded.Serve(embedded.Options{
 		Dir: w.store, Listen: cmp.Or(w.listen, "127.0.0.1:0"), SyncInterval: time.Hour, StartTimeout: patience, StopTimeout: patience,
 	}); err != nil {
 		w.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/mod/sumdb/note"
 
@@ -37,8 +39,8 @@ type site struct {
 }
 
 func start(t *testing.T) *site {
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), user)
+	for _, user := range embedded.Users {
+		t.Setenv(embedded.PasswordOf(user), user)
 	}
 	s := &site{T: t}
 	var err error

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"errors"
 	"fmt"
 	"os"
@@ -35,7 +37,7 @@ type engine struct {
 	dir, binary, url string
 	bus              *stream.Bus
 	keys             sign.Provided
-	server           *stream.Server
+	server           *embedded.Server
 }
 
 func newEngine(t *testing.T) *engine {
@@ -43,7 +45,7 @@ func newEngine(t *testing.T) *engine {
 	var err error
 	d.binary, err = program.Build(d.dir)
 	must(t, err)
-	d.server, err = stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	d.server, err = embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	must(t, err)
 	t.Cleanup(func() { _ = d.server.Close() })
 	d.url = d.server.URL()

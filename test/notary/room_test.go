@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -47,7 +49,7 @@ func flood(ctx context.Context, b *stream.Bus, from, versions int) error {
 // raises the bound of the log again. verify reports nothing at any moment, and the pages have the lowest
 // bound of the log in bytes.
 func TestRoomThatIsMadeIsNoFinding(t *testing.T) {
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), MaxStore: 96 << 20})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), MaxStore: 96 << 20})
 	must(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	connect := func(began time.Time) *stream.Bus {

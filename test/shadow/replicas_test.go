@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats-server/v2/server"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,7 +48,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 	leaves := map[string]func(){}
 	for _, id := range []string{"one", "two"} {
 		leaves[id] = lookOnAs(t, id, connected(t, stream.Options{
-			URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
+			URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: embedded.GuestPrefix,
 		}))
 	}
 	// KCM does not run: no controller ever creates the pod that each of these sets lacks.
@@ -76,7 +78,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 	}
 	// A replica that starts later finds the differences by itself, and reports them when it must.
 	lookOnAs(t, "three", connected(t, stream.Options{
-		URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: stream.GuestPrefix,
+		URL: "nats://shadow:word-of-shadow@" + address, Guest: true, APIPrefix: embedded.GuestPrefix,
 	}))
 	leaves["two"]()
 	lacking("third")
@@ -85,8 +87,8 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 // guarded is a NATS server with the accounts of deployments/nats.
 func guarded(t *testing.T) (address string) {
 	t.Helper()
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	for _, user := range embedded.Users {
+		t.Setenv(embedded.PasswordOf(user), "word-of-"+user)
 	}
 	options, err := server.ProcessConfigFile(filepath.Join("..", "..", "deployments", "nats", "accounts.conf"))
 	must(t, err)

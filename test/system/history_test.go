@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
@@ -63,7 +65,7 @@ func (s *site) madeAndDeleted(t *testing.T, since int64) (made, deleted []write)
 // lengthen makes a past in the streams of a Millrace that does not run.
 func lengthen(t *testing.T, dataDir string, past clustertest.Past) {
 	t.Helper()
-	server, err := stream.Serve(stream.ServerOptions{Dir: dataDir})
+	server, err := embedded.Serve(embedded.Options{Dir: dataDir})
 	must(t, err)
 	defer func() { must(t, server.Close()) }()
 	b, err := stream.Connect(t.Context(), stream.Options{Server: server, Name: "history"})

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -49,7 +51,7 @@ func TestShadowInTheCluster(t *testing.T) {
 	b := p.connect(t, stream.ShadowUser)
 	eventually(t, "the shadow wants the pod that no controller makes", func() string { return wanted(t, b, "lonely") })
 
-	for _, user := range []string{stream.ShadowUser, stream.GuestUser} {
+	for _, user := range []string{stream.ShadowUser, embedded.GuestUser} {
 		for _, args := range [][]string{
 			{"shadow"}, {"history", "rs/lonely", "-n=" + shop}, {"get", "rs", "-n=" + shop},
 			{"why", "rs/lonely", "-n=" + shop}, {"lag"}, {"parked"}, {"retention"}, {"verify"},
@@ -216,7 +218,7 @@ func (p *shadowed) url(user string) string {
 
 func (p *shadowed) connect(t *testing.T, user string) *stream.Bus {
 	t.Helper()
-	b, err := stream.Connect(t.Context(), stream.Options{URL: p.url(user), CAFile: p.ca, Guest: true, APIPrefix: stream.GuestPrefix})
+	b, err := stream.Connect(t.Context(), stream.Options{URL: p.url(user), CAFile: p.ca, Guest: true, APIPrefix: embedded.GuestPrefix})
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() })
 	return b

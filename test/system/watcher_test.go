@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +62,7 @@ func beginWatched(t *testing.T) *watched {
 	noError(t, err)
 	w.kube, err = kubernetes.NewForConfig(w.config)
 	noError(t, err)
-	server, err := stream.Serve(stream.ServerOptions{Dir: w.store})
+	server, err := embedded.Serve(embedded.Options{Dir: w.store})
 	noError(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	w.bus, err = stream.Connect(t.Context(), stream.Options{Server: server, Name: "test"})

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +44,7 @@ const patience = 30 * time.Second
 type world struct {
 	*testing.T
 	store  string
-	server *stream.Server
+	server *embedded.Server
 	bus    *stream.Bus
 	api    *httptest.Server
 	keys   *sign.Provided // nil: no signatures
@@ -72,7 +74,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) open() {
 	w.Helper()
 	var err error
-	w.server, err = stream.Serve(stream.ServerOptions{Dir: w.store, StartTimeout: patience, StopTimeout: patience})
+	w.server, err = embedded.Serve(embedded.Options{Dir: w.store, StartTimeout: patience, StopTimeout: patience})
 	w.must(err)
 	w.bus = w.connect(patience)
 	w.must(w.bus.EnsureKind(w.Context(), kinds.ConfigMaps.Kind))

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -114,7 +116,7 @@ func (o *serverOptions) check() error {
 }
 
 // start runs the embedded server.
-func (o *serverOptions) start() (*stream.Server, error) {
+func (o *serverOptions) start() (*embedded.Server, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	options := stream.ServerOptions{
+	options := embedded.Options{
 		GuestPassword: guests, Accounts: o.accounts, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
 		MaxStore: int64(o.store),
 		Log:      slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
@@ -130,7 +132,7 @@ func (o *serverOptions) start() (*stream.Server, error) {
 	if err := o.protect(&options); err != nil {
 		return nil, err
 	}
-	running, err := stream.Serve(options)
+	running, err := embedded.Serve(options)
 	if err == nil {
 		o.leaveLogins(options, running)
 	}
@@ -154,7 +156,7 @@ func (o *serverOptions) guestPassword() (string, error) {
 }
 
 // open connects to the bus: to server if it is not nil, otherwise to --nats-url.
-func (o *busOptions) open(ctx context.Context, name string, server *stream.Server) (*stream.Bus, error) {
+func (o *busOptions) open(ctx context.Context, name string, server *embedded.Server) (*stream.Bus, error) {
 	options, err := o.options(name)
 	if err != nil {
 		return nil, err

@@ -12,13 +12,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/settings"
-	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
@@ -74,8 +75,8 @@ func (o *busKeyOptions) write(dir string) error {
 func (o *busKeyOptions) writeLogins(made credentials) error {
 	for _, login := range o.logins {
 		user, dir, named := strings.Cut(login, "=")
-		if !named || !slices.Contains(stream.Users, user) {
-			return fmt.Errorf("read --bus-login-for: %q is not USER=DIRECTORY, with one of the users %s", login, strings.Join(stream.Users, ", "))
+		if !named || !slices.Contains(embedded.Users, user) {
+			return fmt.Errorf("read --bus-login-for: %q is not USER=DIRECTORY, with one of the users %s", login, strings.Join(embedded.Users, ", "))
 		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)
@@ -103,7 +104,7 @@ func (o *busKeyOptions) fillIn(made credentials) error {
 	}
 	var words []string
 	for user, password := range made.passwords {
-		words = append(words, "password: $"+stream.PasswordOf(user), fmt.Sprintf("password: %q", password))
+		words = append(words, "password: $"+embedded.PasswordOf(user), fmt.Sprintf("password: %q", password))
 	}
 	for _, name := range accountsFiles {
 		text, err := os.ReadFile(filepath.Join(from, name))
@@ -177,8 +178,8 @@ deployments/nats/accounts.conf, for the environment of a NATS server or for a Se
 		Example: "  millrace bus passwords | kubectl -n millrace-shadow create secret generic millrace-bus --from-env-file=/dev/stdin",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, user := range stream.Users {
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s=%s\n", stream.PasswordOf(user), newPassword()); err != nil {
+			for _, user := range embedded.Users {
+				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%s=%s\n", embedded.PasswordOf(user), newPassword()); err != nil {
 					return err
 				}
 			}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
@@ -17,7 +19,7 @@ func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 	keys, filled := t.TempDir(), t.TempDir()
 	o := busKeyOptions{accounts: filepath.Join(deployments, "nats") + "=" + filled, bus: "nats:4222"}
 	dirs := map[string]string{}
-	for _, user := range stream.Users {
+	for _, user := range embedded.Users {
 		dirs[user] = t.TempDir()
 		o.logins = append(o.logins, user+"="+dirs[user])
 	}
@@ -32,8 +34,8 @@ func TestEachUserOfTheBusHasHisPassword(t *testing.T) {
 		was = string(text)
 	}
 
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join(filled, "accounts.conf"),
-		TLS: stream.TLSOptions{CertFile: filepath.Join(filled, "tls.crt"), KeyFile: filepath.Join(filled, "tls.key")}})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join(filled, "accounts.conf"),
+		TLS: embedded.TLSOptions{CertFile: filepath.Join(filled, "tls.crt"), KeyFile: filepath.Join(filled, "tls.key")}})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, server.Close()) })
 	at := strings.TrimPrefix(server.URL(), "tls://")

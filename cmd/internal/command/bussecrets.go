@@ -11,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
-	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
@@ -41,7 +42,7 @@ func makeCredentials(dir string, hosts []string) (c credentials, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return c, fmt.Errorf("make the directory of credentials: %w", err)
 	}
-	if c.passwords, err = busPasswords(filepath.Join(dir, passwordsFile), stream.Users...); err != nil {
+	if c.passwords, err = busPasswords(filepath.Join(dir, passwordsFile), embedded.Users...); err != nil {
 		return c, err
 	}
 	if c.authority, err = keepPair(dir, "bus-ca", func() (certs.Pair, error) { return certs.NewAuthority("millrace-bus", authorityAge) }); err != nil {
@@ -85,8 +86,8 @@ func keepPair(dir, name string, issue func() (certs.Pair, error)) (certs.Pair, e
 // variables is the content of --nats-passwords-file.
 func (c credentials) variables() string {
 	var text strings.Builder
-	for _, user := range stream.Users {
-		fmt.Fprintf(&text, "%s=%s\n", stream.PasswordOf(user), c.passwords[user])
+	for _, user := range embedded.Users {
+		fmt.Fprintf(&text, "%s=%s\n", embedded.PasswordOf(user), c.passwords[user])
 	}
 	return text.String()
 }
@@ -104,7 +105,7 @@ func (c credentials) secrets(namespace string) []corev1.Secret {
 		"passwords": c.variables(), "cluster-password": c.cluster,
 		"ca.crt": string(c.authority.Certificate), "tls.crt": string(c.server.Certificate), "tls.key": string(c.server.Key),
 	})}
-	for _, user := range stream.Users {
+	for _, user := range embedded.Users {
 		data := c.signingKeysFor(user)
 		data["password"], data["ca.crt"] = c.passwords[user], string(c.authority.Certificate)
 		all = append(all, secret(user+"-bus", data))

@@ -11,18 +11,19 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
-	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 // securityOptions are the TLS and password flags of the embedded server. A client that reaches
 // it without a password could order the writer's requests.
 type securityOptions struct {
-	tls stream.TLSOptions
+	tls embedded.TLSOptions
 	// clusterPassword is the file with the password of the cluster's routes.
 	clusterPassword string
 	// clusterCA is the authority of the routes' certificates, if it is not that of clients.
@@ -64,7 +65,7 @@ func (o *securityOptions) collectors() []prometheus.Collector {
 
 // protect adds TLS and users to the options of a server, and refuses options with which
 // other processes could order writes.
-func (o *serverOptions) protect(options *stream.ServerOptions) error {
+func (o *serverOptions) protect(options *embedded.Options) error {
 	options.TLS = o.secure.tls
 	if err := errors.Join(o.secure.setPasswords(), o.protectCluster(options)); err != nil || o.listen == "" {
 		return err
@@ -118,7 +119,7 @@ func (o *securityOptions) setPasswords() error {
 }
 
 // protectCluster adds TLS and a password to the routes between servers, which no account restricts.
-func (o *serverOptions) protectCluster(options *stream.ServerOptions) error {
+func (o *serverOptions) protectCluster(options *embedded.Options) error {
 	if o.cluster.Listen == "" {
 		return nil
 	}
@@ -159,29 +160,29 @@ func loopback(address string) bool {
 
 // makeUsers sets the users of a bus without accounts: millrace, with all rights, and reader.
 // It makes their passwords once, in the data directory.
-func (o *serverOptions) makeUsers(options *stream.ServerOptions) error {
+func (o *serverOptions) makeUsers(options *embedded.Options) error {
 	if err := os.MkdirAll(o.dataDir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
-	passwords, err := busPasswords(filepath.Join(o.dataDir, passwordsFile), stream.MainUser, stream.GuestUser)
+	passwords, err := busPasswords(filepath.Join(o.dataDir, passwordsFile), embedded.MainUser, embedded.GuestUser)
 	if err != nil {
 		return err
 	}
-	options.Password = passwords[stream.MainUser]
-	options.GuestPassword = cmp.Or(options.GuestPassword, passwords[stream.GuestUser])
+	options.Password = passwords[embedded.MainUser]
+	options.GuestPassword = cmp.Or(options.GuestPassword, passwords[embedded.GuestUser])
 	return nil
 }
 
 // leaveLogins saves the passwords of makeUsers for commands on this machine. It runs once the
 // server listens, so that it does not replace the login of another server that has the address.
-func (o *serverOptions) leaveLogins(options stream.ServerOptions, running *stream.Server) {
+func (o *serverOptions) leaveLogins(options embedded.Options, running *embedded.Server) {
 	if options.Password == "" {
 		return
 	}
 	at, err := url.Parse(running.URL())
 	host, _, wrong := net.SplitHostPort(o.listen)
 	if err = errors.Join(err, wrong); err == nil {
-		err = reader.SaveLogins(net.JoinHostPort(host, at.Port()), map[string]string{stream.MainUser: options.Password, stream.GuestUser: options.GuestPassword})
+		err = reader.SaveLogins(net.JoinHostPort(host, at.Port()), map[string]string{embedded.MainUser: options.Password, embedded.GuestUser: options.GuestPassword})
 	}
 	if err != nil {
 		klog.Background().Error(err, "Commands on this machine need a user and a password for the bus", "passwords", filepath.Join(o.dataDir, passwordsFile))

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/cmd/internal/reader"
@@ -28,7 +30,7 @@ func server(t *testing.T, change func(*serverOptions)) *serverOptions {
 func TestABusBeyondLoopbackNeedsUsersAndTLS(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	ok(t, os.WriteFile(password, []byte("word"), 0o600))
-	files := stream.TLSOptions{CertFile: "a", KeyFile: "b", ClientCAFile: "c"}
+	files := embedded.TLSOptions{CertFile: "a", KeyFile: "b", ClientCAFile: "c"}
 	for name, k := range map[string]struct {
 		change func(*serverOptions)
 		says   string
@@ -53,7 +55,7 @@ func TestABusBeyondLoopbackNeedsUsersAndTLS(t *testing.T) {
 		}, ""},
 	} {
 		o := server(t, k.change)
-		var options stream.ServerOptions
+		var options embedded.Options
 		if err := o.protect(&options); k.says == "" && err != nil || k.says != "" && (err == nil || !strings.Contains(err.Error(), k.says)) {
 			t.Errorf("%s: %v, want an error with %q", name, err, k.says)
 		}
@@ -87,7 +89,7 @@ func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
 			at := reader.Connection{URL: "nats://" + address}
 			options, err := at.Options(name)
 			ok(t, err)
-			if guest := name == "reader"; options.Guest != guest || (options.User == stream.GuestUser) != guest {
+			if guest := name == "reader"; options.Guest != guest || (options.User == embedded.GuestUser) != guest {
 				t.Errorf("the %s comes as %q", name, options.User)
 			}
 			b, err := stream.Connect(t.Context(), options)

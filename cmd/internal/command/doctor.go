@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -235,7 +237,7 @@ func (o *doctorOptions) disk() doctor.Finding {
 		d.Err = err
 		return d.Finding()
 	}
-	d.Free, d.Has, err = stream.Space(at)
+	d.Free, d.Has, err = embedded.Space(at)
 	if at != d.Dir {
 		d.Has = 0 // a directory above holds other data as well
 	}

@@ -12,13 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/millrace/millrace/cmd/internal/doctor"
-	"github.com/millrace/millrace/pkg/events/stream"
 )
 
 // doctored are the options that flags give.
@@ -166,7 +167,7 @@ func TestWhoComesToTheBus(t *testing.T) {
 // TestDoctorAtTheBus: the doctor checks a connected bus; without a connection these checks are not made.
 func TestDoctorAtTheBus(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Password: "word"})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Password: "word"})
 	ok(t, err)
 	t.Cleanup(func() { _ = server.Close() })
 	at := strings.TrimPrefix(server.URL(), "nats://")

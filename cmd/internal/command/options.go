@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/health"
 	"github.com/millrace/millrace/cmd/internal/health/delegated"
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
-	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/writer"
@@ -266,7 +267,7 @@ type serverOptions struct {
 	// accounts, name and cluster are for a server in a process of its own; see addCluster.
 	accounts string // file with accounts and users
 	name     string
-	cluster  stream.ClusterOptions
+	cluster  embedded.ClusterOptions
 	// alone is true for a server in a process of its own.
 	alone  bool
 	secure securityOptions

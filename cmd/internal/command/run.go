@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -88,7 +90,7 @@ func (o *everything) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	var server *stream.Server
+	var server *embedded.Server
 	if o.bus.at.URL == "" {
 		if server, err = o.server.start(); err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"sigs.k8s.io/yaml"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -139,17 +141,17 @@ func TestSecrets(t *testing.T) {
 	for name, text := range made.secrets("a")[0].StringData {
 		ok(t, os.WriteFile(filepath.Join(etc, name), []byte(text), 0o600))
 	}
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "") // restores the variable after the test
+	for _, user := range embedded.Users {
+		t.Setenv(embedded.PasswordOf(user), "") // restores the variable after the test
 	}
 	ok(t, (&securityOptions{passwords: filepath.Join(etc, "passwords")}).setPasswords())
-	running, err := stream.Serve(stream.ServerOptions{
+	running, err := embedded.Serve(embedded.Options{
 		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join(deployments, "nats", "accounts.conf"),
-		TLS: stream.TLSOptions{CertFile: filepath.Join(etc, "tls.crt"), KeyFile: filepath.Join(etc, "tls.key")},
+		TLS: embedded.TLSOptions{CertFile: filepath.Join(etc, "tls.crt"), KeyFile: filepath.Join(etc, "tls.key")},
 	})
 	ok(t, err)
 	t.Cleanup(func() { ok(t, running.Close()) })
-	for _, user := range stream.Users {
+	for _, user := range embedded.Users {
 		password := filepath.Join(etc, user)
 		ok(t, os.WriteFile(password, []byte(made.passwords[user]), 0o600))
 		b, err := stream.Connect(t.Context(), stream.Options{URL: running.URL(), User: user, PasswordFile: password, CAFile: filepath.Join(etc, "ca.crt")})

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
@@ -56,7 +58,7 @@ func TestShadowMustBeChosen(t *testing.T) {
 
 // A process with all controllers in shadow has no engine, and its writer is idle.
 func TestShadowMakesNothingThatActs(t *testing.T) {
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -48,7 +50,7 @@ func (s *storeSize) Type() string { return "SIZE" }
 
 // storePart exports the store metrics of the server in this process. Without such a server, it
 // makes room on the servers of --nats-url, if size limits them.
-func storePart(server *stream.Server, b *stream.Bus, size storeSize) []part {
+func storePart(server *embedded.Server, b *stream.Bus, size storeSize) []part {
 	if server == nil && size == 0 {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -30,7 +32,7 @@ func TestStoreSizeFlag(t *testing.T) {
 
 // TestRoomIsMadeOnOtherServers: only if --nats-max-store is set.
 func TestRoomIsMadeOnOtherServers(t *testing.T) {
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

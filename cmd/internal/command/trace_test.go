@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
@@ -27,8 +29,8 @@ const (
 // may only read.
 func guarded(t *testing.T) (b *stream.Bus, reader string) {
 	t.Helper()
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	for _, user := range embedded.Users {
+		t.Setenv(embedded.PasswordOf(user), "word-of-"+user)
 	}
 	port, err := localcluster.FreePort()
 	ok(t, err)

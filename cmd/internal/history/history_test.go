@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,7 +64,7 @@ func TestThePresentStaysAsItIs(t *testing.T) {
 
 func open(t *testing.T) *stream.Bus {
 	t.Helper()
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir()})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/certs"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/pkg/events/archive"
@@ -79,16 +82,16 @@ func (c *Connection) Add(f *pflag.FlagSet) {
 func (c *Connection) Options(name string) (stream.Options, error) {
 	options := stream.Options{URL: c.URL, Name: "millrace-" + name, Credentials: c.Credentials, Backups: true}
 	if c.guest() {
-		options.Guest, options.APIPrefix = true, stream.GuestPrefix
+		options.Guest, options.APIPrefix = true, embedded.GuestPrefix
 	}
 	options.CAFile, options.CertFile, options.KeyFile = c.CAFile, c.CertFile, c.KeyFile
 	options.User, options.PasswordFile, options.CAData = c.User, c.PasswordFile, []byte(c.CAData)
 	if err := errors.Join(c.checkLogin(), c.checkCertificates()); err != nil {
 		return options, err
 	}
-	user := stream.MainUser
+	user := embedded.MainUser
 	if name == readerName && !c.Writes {
-		user = stream.GuestUser
+		user = embedded.GuestUser
 	}
 	return local(options, user), nil
 }
@@ -113,7 +116,7 @@ func (c *Connection) checkLogin() error {
 // checkCertificates refuses certificate files that cannot be used, before connecting.
 func (c *Connection) checkCertificates() error {
 	if c.CAFile != "" {
-		if _, err := stream.ReadAuthorities(c.CAFile); err != nil {
+		if _, err := certs.ReadAuthorities(c.CAFile); err != nil {
 			return fmt.Errorf("read --nats-ca-file: %w", err)
 		}
 	}
@@ -139,7 +142,7 @@ func (c *Connection) guest() bool {
 	return err == nil && u.User != nil && isGuest(u.User.Username())
 }
 
-func isGuest(user string) bool { return user == stream.GuestUser || user == stream.ShadowUser }
+func isGuest(user string) bool { return user == embedded.GuestUser || user == stream.ShadowUser }
 
 // Redacted is the address without passwords.
 func (c *Connection) Redacted() string {

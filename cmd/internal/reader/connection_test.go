@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
 
 // TestABusThatCannotBeReached: the error has the cause, the address and what to do, at once and
@@ -69,11 +69,11 @@ func says(t *testing.T, err error, args []string, words ...string) {
 // that the bus has saved.
 func TestABusOfThisMachineLetsItsUserIn(t *testing.T) {
 	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	must(t, SaveLogins("127.0.0.1:4222", map[string]string{stream.GuestUser: "a password"}))
+	must(t, SaveLogins("127.0.0.1:4222", map[string]string{embedded.GuestUser: "a password"}))
 	for url, want := range map[string]string{
-		"nats://127.0.0.1:4222":             stream.GuestUser,
-		"nats://localhost:4222":             stream.GuestUser,
-		"127.0.0.1:4222":                    stream.GuestUser,
+		"nats://127.0.0.1:4222":             embedded.GuestUser,
+		"nats://localhost:4222":             embedded.GuestUser,
+		"127.0.0.1:4222":                    embedded.GuestUser,
 		"127.0.0.1:4223":                    "",
 		"nats://other:word@127.0.0.1:4222":  "",
 		"nats://127.0.0.1:4222,nats://b:22": "",

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -48,7 +50,7 @@ func TestTheReaderMayReadAll(t *testing.T) {
 
 	dir := t.TempDir()
 	file := filepath.Join(dir, "shop.millrace")
-	address := "--nats-url=" + as(stream.GuestUser)
+	address := "--nats-url=" + as(embedded.GuestUser)
 	for _, c := range []struct {
 		args []string
 		says string
@@ -87,12 +89,12 @@ func TestTheReaderMayReadAll(t *testing.T) {
 }
 
 // guarded is a bus on which each user has a password.
-func guarded(t *testing.T) *stream.Server {
+func guarded(t *testing.T) *embedded.Server {
 	t.Helper()
-	for _, user := range stream.Users {
-		t.Setenv(stream.PasswordOf(user), "word-of-"+user)
+	for _, user := range embedded.Users {
+		t.Setenv(embedded.PasswordOf(user), "word-of-"+user)
 	}
-	server, err := stream.Serve(stream.ServerOptions{
+	server, err := embedded.Serve(embedded.Options{
 		Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: filepath.Join("..", "..", "..", "deployments", "nats", "accounts.conf"),
 	})
 	must(t, err)

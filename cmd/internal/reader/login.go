@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -77,8 +79,8 @@ func WritePrivate(file string, text []byte) error {
 func BusURL(address string) string {
 	at := url.URL{Scheme: "nats", Host: address}
 	if dir, err := loginsOf(address); err == nil {
-		if text, err := os.ReadFile(filepath.Join(dir, stream.MainUser)); err == nil {
-			at.User = url.UserPassword(stream.MainUser, strings.TrimSpace(string(text)))
+		if text, err := os.ReadFile(filepath.Join(dir, embedded.MainUser)); err == nil {
+			at.User = url.UserPassword(embedded.MainUser, strings.TrimSpace(string(text)))
 		}
 	}
 	return at.String()
@@ -104,8 +106,8 @@ func local(o stream.Options, user string) stream.Options {
 		return o
 	}
 	o.User, o.PasswordFile = user, file
-	if user == stream.GuestUser {
-		o.Guest, o.APIPrefix = true, stream.GuestPrefix
+	if user == embedded.GuestUser {
+		o.Guest, o.APIPrefix = true, embedded.GuestPrefix
 	}
 	return o
 }

@@ -3,6 +3,8 @@ package reader
 import (
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,7 +23,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	server, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
+	server, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0"})
 	must(t, err)
 	t.Cleanup(func() { must(t, server.Close()) })
 	b, err := stream.Connect(t.Context(), stream.Options{URL: server.URL()})

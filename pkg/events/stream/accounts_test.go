@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
@@ -24,8 +26,8 @@ const accounts = "../../../deployments/nats/accounts.conf"
 // share the environment of the process.
 func givePasswords() error {
 	var failed error
-	for _, user := range stream.Users {
-		failed = errors.Join(failed, os.Setenv(stream.PasswordOf(user), "word-of-"+user))
+	for _, user := range embedded.Users {
+		failed = errors.Join(failed, os.Setenv(embedded.PasswordOf(user), "word-of-"+user))
 	}
 	return failed
 }
@@ -42,7 +44,7 @@ func TestAccounts(t *testing.T) {
 	for name, serve := range map[string]func(*testing.T) string{
 		"a stock server": stock,
 		"the server in this process": func(t *testing.T) string {
-			return serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
+			return serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,9 +52,9 @@ func TestAccounts(t *testing.T) {
 			address := serve(t)
 			b := connect(t, stream.Options{URL: as("millrace", address)})
 			recorded(t, b)
-			compareReaders(t, b, guest(t, as(stream.GuestUser, address)))
-			expectPrompt(t, b, guest(t, as(stream.GuestUser, address)))
-			expectPowerless(t, b, as(stream.GuestUser, address))
+			compareReaders(t, b, guest(t, as(embedded.GuestUser, address)))
+			expectPrompt(t, b, guest(t, as(embedded.GuestUser, address)))
+			expectPowerless(t, b, as(embedded.GuestUser, address))
 			for _, unknown := range []string{"", "watcher:guess@", "millrace@"} {
 				if _, err := nats.Connect("nats://" + unknown + strings.TrimPrefix(address, "nats://")); err == nil {
 					t.Errorf("%q is let in", unknown)
@@ -113,7 +115,7 @@ func provideWith(t *testing.T, o stream.Options) *stream.Bus {
 // and only the watcher may have streams of kinds deleted.
 func TestEachServiceSaysItsOwn(t *testing.T) {
 	t.Parallel()
-	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
+	address := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accounts}).URL()
 	provide(t, address)
 	watcher := connect(t, stream.Options{URL: as("watcher", address)})
 	decider := connect(t, stream.Options{URL: as("reconcilers", address)})
@@ -150,9 +152,9 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 // what is wrong with a file without such accounts.
 func TestAccountsKeepTheirStreams(t *testing.T) {
 	t.Parallel()
-	options := stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accounts}
+	options := embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accounts}
 	for round := range 2 {
-		s, err := stream.Serve(options)
+		s, err := embedded.Serve(options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,8 +179,8 @@ func TestAccountsKeepTheirStreams(t *testing.T) {
 	options.GuestPassword, options.Accounts = "", other
 	missing := options
 	missing.Accounts = filepath.Join(t.TempDir(), "absent.conf")
-	for says, wrong := range map[string]stream.ServerOptions{"no account MILLRACE": options, "say who reads": both, "absent.conf": missing} {
-		if _, err := stream.Serve(wrong); err == nil || !strings.Contains(err.Error(), says) {
+	for says, wrong := range map[string]embedded.Options{"no account MILLRACE": options, "say who reads": both, "absent.conf": missing} {
+		if _, err := embedded.Serve(wrong); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want an error with %q: %v", says, err)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -29,7 +31,7 @@ func podDelta(name string, version int) events.Message {
 // even one whose predicted sequence happens to fit.
 func TestStalePublisherStoresNothing(t *testing.T) {
 	t.Parallel()
-	expectNothingStale(t, connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})}))
+	expectNothingStale(t, connect(t, stream.Options{Server: serve(t, embedded.Options{})}))
 }
 
 // TestStalePublisherInCluster: the same in a cluster, where a message that is refused too late

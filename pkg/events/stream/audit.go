@@ -100,7 +100,7 @@ func (b *Bus) collectFacts(ctx context.Context) (busFacts, error) {
 		sync: map[string]time.Duration{},
 	}
 	if s := b.options.Server; s != nil {
-		v, err := s.nats.Varz(nil)
+		v, err := s.Varz()
 		if err != nil {
 			return seen, err
 		}

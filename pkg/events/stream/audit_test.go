@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -20,8 +22,8 @@ import (
 // corrects it.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	lazy := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "lazy", SyncInterval: time.Minute})
-	eager := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "eager", SyncAlways: true, MaxPayload: 1 << 20})
+	lazy := serve(t, embedded.Options{Listen: "127.0.0.1:0", Name: "lazy", SyncInterval: time.Minute})
+	eager := serve(t, embedded.Options{Listen: "127.0.0.1:0", Name: "eager", SyncAlways: true, MaxPayload: 1 << 20})
 	for _, c := range []struct {
 		name    string
 		options stream.Options
@@ -127,7 +129,7 @@ func shortcomings(t *testing.T, name string, b *stream.Bus, want string, say ...
 }
 
 // monitor serves a server's monitoring endpoint.
-func monitor(t *testing.T, s *stream.Server) string {
+func monitor(t *testing.T, s *embedded.Server) string {
 	t.Helper()
 	mux := http.NewServeMux()
 	for path, page := range s.Monitoring() {

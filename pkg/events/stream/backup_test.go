@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -93,7 +95,7 @@ func passageOf(t *testing.T, b bus.Archive, p bus.Passage) (all []events.Message
 func TestLongPassagesAreReadFromBackups(t *testing.T) {
 	t.Parallel()
 	log := &heard{}
-	s := serve(t, stream.ServerOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
+	s := serve(t, embedded.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	plain, backed := connect(t, stream.Options{Server: s}), connect(t, stream.Options{Server: s, Backups: true})
 	last := uint64(long(t, plain))
 	pod := subject.Delta(events.Ref{Kind: "pods", Namespace: "default", Name: "pod-3"})
@@ -128,7 +130,7 @@ func TestLongPassagesAreReadFromBackups(t *testing.T) {
 // TestArchiveFromBackups: what a bus must answer about the past, with backups.
 func TestArchiveFromBackups(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{})
+	s := serve(t, embedded.Options{})
 	streamtest.Archived(t, connect(t, stream.Options{Server: s}), func(bus.Archive) bus.Archive {
 		return connect(t, stream.Options{Server: s, Backups: true})
 	})
@@ -138,7 +140,7 @@ func TestArchiveFromBackups(t *testing.T) {
 func TestABackupThatBreaksOff(t *testing.T) {
 	t.Parallel()
 	log := &heard{}
-	s := serve(t, stream.ServerOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
+	s := serve(t, embedded.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	b := connect(t, stream.Options{Server: s, Backups: true})
 	n := long(t, b)
 	var got []uint64

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -84,7 +86,7 @@ func changeLeaders(ctx context.Context, urls string, changes int64, changed *ato
 // the server remembers batches, also after a restart of the server.
 func TestAServerThatForgetsABatch(t *testing.T) {
 	dir := t.TempDir()
-	s := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Dir: dir, Listen: "127.0.0.1:0"})
 	url := s.URL()
 	b := connect(t, stream.Options{URL: url})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -106,7 +108,7 @@ func TestAServerThatForgetsABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the bus is known to be away", func() bool { return b.Healthy() != nil })
-	serve(t, stream.ServerOptions{Dir: dir, Listen: strings.TrimPrefix(url, "nats://")})
+	serve(t, embedded.Options{Dir: dir, Listen: strings.TrimPrefix(url, "nats://")})
 	for b.Healthy() != nil { // no longer than it takes: the client's callbacks may not have run yet
 		runtime.Gosched()
 	}
@@ -116,7 +118,7 @@ func TestAServerThatForgetsABatch(t *testing.T) {
 // TestAStreamWithoutFastIngest: Append refuses a log without batches by name before it writes,
 // and EnsureKind upgrades a log of an older version.
 func TestAStreamWithoutFastIngest(t *testing.T) {
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})
 	js := admin(t, s.URL())
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -22,7 +24,7 @@ var podBody = bytes.Repeat([]byte(`{"name":"container","image":"registry/app:1"}
 
 func openBench(b *testing.B) *stream.Bus {
 	b.Helper()
-	bus := connect(b, stream.Options{Server: serve(b, stream.ServerOptions{})})
+	bus := connect(b, stream.Options{Server: serve(b, embedded.Options{})})
 	if err := errors.Join(bus.EnsureKind(b.Context(), kinds.Pods.Kind), bus.EnsureController(b.Context(), "c")); err != nil {
 		b.Fatal(err)
 	}
@@ -162,9 +164,9 @@ func threeServers(b *testing.B) (urls string) {
 	}
 	listen, routes := free[:3], free[3:]
 	for i := range listen {
-		s := serve(b, stream.ServerOptions{
+		s := serve(b, embedded.Options{
 			Dir: b.TempDir(), Listen: listen[i], Name: fmt.Sprint("server-", i), SyncAlways: true,
-			Cluster: stream.ClusterOptions{Listen: routes[i], Routes: routes},
+			Cluster: embedded.ClusterOptions{Listen: routes[i], Routes: routes},
 		})
 		b.Cleanup(func() { _ = s.Close() })
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -16,7 +18,7 @@ import (
 func TestCloseIsBounded(t *testing.T) {
 	const perKind, bound = 4, time.Minute
 	dir := t.TempDir()
-	s := serve(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Dir: dir, Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})
 	js := admin(t, s.URL())
 	for _, k := range manyKinds() {
@@ -36,7 +38,7 @@ func TestCloseIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := time.Now()
-	serve(t, stream.ServerOptions{Dir: dir})
+	serve(t, embedded.Options{Dir: dir})
 	t.Logf("stopped in %v, started in %v", closed.Sub(began), time.Since(closed))
 	if took := time.Since(began); took > bound {
 		t.Errorf("to stop and to start took %v, want at most %v", took, bound)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -108,7 +110,7 @@ func TestNothingIsPackedInACluster(t *testing.T) {
 func TestClusterSettings(t *testing.T) {
 	t.Parallel()
 	alone, member := t.TempDir(), t.TempDir()
-	s := serve(t, stream.ServerOptions{Dir: alone})
+	s := serve(t, embedded.Options{Dir: alone})
 	b := connect(t, stream.Options{Server: s})
 	if err := errors.Join(b.EnsureController(t.Context(), "c"), b.Close(), s.Close()); err != nil {
 		t.Fatal(err)
@@ -119,24 +121,24 @@ func TestClusterSettings(t *testing.T) {
 	c.stop(2)
 	good := c.options(1)
 	for name, k := range map[string]struct {
-		spoil func(*stream.ServerOptions)
+		spoil func(*embedded.Options)
 		want  string
 	}{
-		"no name":                      {func(o *stream.ServerOptions) { o.Name = "" }, "name"},
-		"no routes":                    {func(o *stream.ServerOptions) { o.Cluster.Routes = nil }, "routes to the others"},
-		"no cluster listen":            {func(o *stream.ServerOptions) { o.Cluster.Listen = "" }, "listen"},
-		"no port":                      {func(o *stream.ServerOptions) { o.Cluster.Listen = "127.0.0.1" }, "port"},
-		"any port":                     {func(o *stream.ServerOptions) { o.Cluster.Listen = "127.0.0.1:0" }, "from 1"},
-		"a route to no port":           {func(o *stream.ServerOptions) { o.Cluster.Routes = []string{"somewhere"} }, "port"},
-		"a password in a broken route": {func(o *stream.ServerOptions) { o.Cluster.Routes = []string{"nats://u:%zzsecret@h:1"} }, "host:port"},
-		"the port of another":          {func(o *stream.ServerOptions) { o.Cluster.Listen = c.routes[0] }, "in use"},
-		"a directory of a server that stood alone": {func(o *stream.ServerOptions) { o.Dir = alone }, "stood alone"},
-		"a directory of a cluster":                 {func(o *stream.ServerOptions) { o.Dir, o.Cluster = c.dirs[2], stream.ClusterOptions{} }, "a cluster"},
+		"no name":                      {func(o *embedded.Options) { o.Name = "" }, "name"},
+		"no routes":                    {func(o *embedded.Options) { o.Cluster.Routes = nil }, "routes to the others"},
+		"no cluster listen":            {func(o *embedded.Options) { o.Cluster.Listen = "" }, "listen"},
+		"no port":                      {func(o *embedded.Options) { o.Cluster.Listen = "127.0.0.1" }, "port"},
+		"any port":                     {func(o *embedded.Options) { o.Cluster.Listen = "127.0.0.1:0" }, "from 1"},
+		"a route to no port":           {func(o *embedded.Options) { o.Cluster.Routes = []string{"somewhere"} }, "port"},
+		"a password in a broken route": {func(o *embedded.Options) { o.Cluster.Routes = []string{"nats://u:%zzsecret@h:1"} }, "host:port"},
+		"the port of another":          {func(o *embedded.Options) { o.Cluster.Listen = c.routes[0] }, "in use"},
+		"a directory of a server that stood alone": {func(o *embedded.Options) { o.Dir = alone }, "stood alone"},
+		"a directory of a cluster":                 {func(o *embedded.Options) { o.Dir, o.Cluster = c.dirs[2], embedded.ClusterOptions{} }, "a cluster"},
 	} {
 		options := good
 		options.Dir = filepath.Join(member, strings.ReplaceAll(name, " ", "-"))
 		k.spoil(&options)
-		s, err := stream.Serve(options)
+		s, err := embedded.Serve(options)
 		if err == nil {
 			_ = s.Close()
 		}
@@ -151,9 +153,9 @@ type cluster struct {
 	t              *testing.T
 	dirs           []string
 	listen, routes []string
-	servers        []*stream.Server // nil: it does not run
-	sync           bool             // always
-	secure         stream.ClusterOptions
+	servers        []*embedded.Server // nil: it does not run
+	sync           bool               // always
+	secure         embedded.ClusterOptions
 	js             jetstream.JetStream // asks about leaders; nil: has not been needed
 }
 
@@ -161,7 +163,7 @@ type cluster struct {
 // other's ports before they start, and keep them.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, servers: make([]*stream.Server, 3)}
+	c := &cluster{t: t, servers: make([]*embedded.Server, 3)}
 	for range 2 * len(c.servers) {
 		free, err := port.Free()
 		if err != nil {
@@ -188,10 +190,10 @@ func serveCluster(t *testing.T) *cluster {
 	return c
 }
 
-func (c *cluster) options(i int) stream.ServerOptions {
+func (c *cluster) options(i int) embedded.Options {
 	joined := c.secure
 	joined.Listen, joined.Routes = c.routes[i], c.routes
-	return stream.ServerOptions{Dir: c.dirs[i], Listen: c.listen[i], Name: fmt.Sprint("server-", i), Cluster: joined, SyncAlways: c.sync}
+	return embedded.Options{Dir: c.dirs[i], Listen: c.listen[i], Name: fmt.Sprint("server-", i), Cluster: joined, SyncAlways: c.sync}
 }
 
 func (c *cluster) start(i int) {

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -40,11 +42,11 @@ func TestMain(m *testing.M) {
 
 // serveUntilKilled also ends when the test does, which closes standard input.
 func serveUntilKilled(text string) error {
-	var options stream.ServerOptions
+	var options embedded.Options
 	if err := json.Unmarshal([]byte(text), &options); err != nil {
 		return err
 	}
-	s, err := stream.Serve(options)
+	s, err := embedded.Serve(options)
 	if err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ type mortal struct {
 	signal func(os.Signal)
 }
 
-func serveMortal(t *testing.T, options stream.ServerOptions) mortal {
+func serveMortal(t *testing.T, options embedded.Options) mortal {
 	t.Helper()
 	text, err := json.Marshal(options)
 	if err != nil {
@@ -102,7 +104,7 @@ func serveMortal(t *testing.T, options stream.ServerOptions) mortal {
 // index was never written, so that the server restores it last.
 func TestLogsGoOnAfterCrash(t *testing.T) {
 	dir := t.TempDir()
-	server := serveMortal(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+	server := serveMortal(t, embedded.Options{Dir: dir, Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: server.url})
 	for _, k := range manyKinds() {
 		if err := b.EnsureKind(t.Context(), k); err != nil {
@@ -115,7 +117,7 @@ func TestLogsGoOnAfterCrash(t *testing.T) {
 		server.kill()
 		_ = b.Close()
 		began := time.Now()
-		server = serveMortal(t, stream.ServerOptions{Dir: dir, Listen: "127.0.0.1:0"})
+		server = serveMortal(t, embedded.Options{Dir: dir, Listen: "127.0.0.1:0"})
 		t.Logf("served after %v", time.Since(began))
 		b = connect(t, stream.Options{URL: server.url})
 		for _, k := range manyKinds() {

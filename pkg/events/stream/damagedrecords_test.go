@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -46,7 +48,7 @@ func TestABitDoesNotKeepTheServerFromStarting(t *testing.T) {
 			if err := os.WriteFile(blocks, data, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			b := connect(t, stream.Options{Server: serve(t, stream.ServerOptions{Dir: dir})})
+			b := connect(t, stream.Options{Server: serve(t, embedded.Options{Dir: dir})})
 			for i := range uint64(told) {
 				m, there, err := b.At(t.Context(), subject.LogStream(kinds.Pods.Name), i+1)
 				if err != nil || there != (i != damaged) || there && m.Subject != podDelta(fmt.Sprint("pod-", i), 0).Subject {
@@ -66,7 +68,7 @@ const recordHead = 22
 // tell leaves a store with a log that ends with a mark, which has a time to live.
 func tell(t *testing.T, dir string, pods int) {
 	t.Helper()
-	s := serve(t, stream.ServerOptions{Dir: dir})
+	s := serve(t, embedded.Options{Dir: dir})
 	b := connect(t, stream.Options{Server: s})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)

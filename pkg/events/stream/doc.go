@@ -1,5 +1,5 @@
-// Package stream is the only door to JetStream: it implements package bus with nats.go, and can
-// run the server inside the process ([Serve]).
+// Package stream is the only door to JetStream: it implements package bus with nats.go, on servers elsewhere
+// or on one in this process (package embedded).
 //
 // Streams, by kind and by controller:
 //
@@ -30,10 +30,6 @@
 //     ([events.Verify]). The server silently omits damaged messages, and stops at a block
 //     that it cannot unpack. So when nothing arrives, a reader asks whether the server still
 //     has messages for it, and ends with ErrDamaged if it has.
-//   - A server that was killed removes a whole stream if one of its packed blocks is
-//     damaged. So [Serve] sets those blocks aside before the server starts. It also removes
-//     damaged messages from the other blocks, since one of them can keep the server from
-//     starting at all.
 //   - The server drops requests that a connection has no right to make, and reports that
 //     only to the connection's error handler, so a request would wait for its time-out. The
 //     handler ends the refused request instead, and [Bus.Healthy] remembers the refusal.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -37,14 +39,14 @@ func recorded(t *testing.T, b *stream.Bus) {
 // guest connects who may only read.
 func guest(t *testing.T, address string) *stream.Bus {
 	t.Helper()
-	return connect(t, stream.Options{URL: address, Guest: true, APIPrefix: stream.GuestPrefix})
+	return connect(t, stream.Options{URL: address, Guest: true, APIPrefix: embedded.GuestPrefix})
 }
 
 // TestAGuestReadsEverything: a guest reads every stream and every passage like a user who may
 // do everything.
 func TestAGuestReadsEverything(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", GuestPassword: "look"})
 	b := connect(t, stream.Options{Server: s})
 	recorded(t, b)
 	compareReaders(t, b, guest(t, guestURL(s.URL())))
@@ -52,7 +54,7 @@ func TestAGuestReadsEverything(t *testing.T) {
 }
 
 func guestURL(url string) string {
-	return "nats://" + stream.GuestUser + ":look@" + url[len("nats://"):]
+	return "nats://" + embedded.GuestUser + ":look@" + url[len("nats://"):]
 }
 
 func compareReaders(t *testing.T, b, g *stream.Bus) {
@@ -192,7 +194,7 @@ func passage(t *testing.T, b *stream.Bus, p bus.Passage) (text string) {
 // message is stored; also when a guest names a subject of a stream as its reply subject.
 func TestAGuestChangesNothing(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", GuestPassword: "look"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", GuestPassword: "look"})
 	b := connect(t, stream.Options{Server: s})
 	recorded(t, b)
 	expectPowerless(t, b, guestURL(s.URL()))
@@ -228,7 +230,7 @@ func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 	}
 	t.Cleanup(conn.Close)
 	turn := subject.Turn("c", events.Act, events.Key{Name: "forged"})
-	for _, prefix := range []string{"$JS.API.", stream.GuestPrefix + "."} {
+	for _, prefix := range []string{"$JS.API.", embedded.GuestPrefix + "."} {
 		for _, question := range []string{
 			"STREAM.CREATE.X", "STREAM.UPDATE.EV_pods", "STREAM.DELETE.TURN_c", "STREAM.PURGE.TURN_c", "STREAM.MSG.DELETE.TURN_c",
 			"STREAM.SNAPSHOT.TURN_c", "STREAM.LEADER.STEPDOWN.EV_pods", "CONSUMER.CREATE.TURN_c", "CONSUMER.CREATE.TURN_c.w",
@@ -247,7 +249,7 @@ func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 	}
 	// An answer on a subject that is stored would be a message there.
 	for _, question := range []string{"STREAM.INFO.TURN_c", "STREAM.LIST", "STREAM.MSG.GET.EV_pods"} {
-		if err := conn.PublishRequest(stream.GuestPrefix+"."+question, turn, []byte(`{"seq":1}`)); err != nil {
+		if err := conn.PublishRequest(embedded.GuestPrefix+"."+question, turn, []byte(`{"seq":1}`)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -255,7 +257,7 @@ func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 		t.Fatal(err)
 	}
 	// What had been asked has been answered when this has.
-	if _, err := conn.Request(stream.GuestPrefix+".STREAM.INFO.TURN_c", nil, streamtest.Patience); err != nil {
+	if _, err := conn.Request(embedded.GuestPrefix+".STREAM.INFO.TURN_c", nil, streamtest.Patience); err != nil {
 		t.Errorf("a guest may not ask how a stream stands: %v", err)
 	}
 	if after := stand(); after != before {

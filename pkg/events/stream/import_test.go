@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -40,7 +42,7 @@ func TestImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	holed := holes{from}
-	into := connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
+	into := connect(t, stream.Options{Server: serve(t, embedded.Options{})})
 	if err := errors.Join(into.Import(ctx, holed, "EV_pods", &kinds.Pods.Kind), into.Import(ctx, holed, "TURN_c", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +108,7 @@ func TestImportTakesOnlyARecord(t *testing.T) {
 	if _, err := from.Put(ctx, turn, "1"); err != nil {
 		t.Fatal(err)
 	}
-	into := connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
+	into := connect(t, stream.Options{Server: serve(t, embedded.Options{})})
 	for _, name := range []string{"WAKE", "KV_other", "ORDERS", "STATUS", "TURN_", "TURN_../x", "TURN_*", "TURN_c.>", "EV_pods", "OUTCOME_a b"} {
 		if err := into.Import(ctx, from, name, nil); err == nil || !strings.Contains(err.Error(), "no stream of a record") {
 			t.Errorf("%s: %v", name, err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -54,7 +56,7 @@ func plain(t *testing.T, text string, jetStream bool) (address string) {
 // TestInspection: what a user wants to know of a bus is told, before there are streams and after.
 func TestInspection(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Name: "one"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", Name: "one"})
 	b := connect(t, stream.Options{URL: s.URL(), Monitoring: []string{monitor(t, s)}})
 	before := b.Inspect(t.Context())
 	if before.Silent != nil || before.StreamsExist || !before.JetStream || before.Copies != 1 || before.Servers != 1 || !before.Told.At.IsZero() || before.Encrypted || before.Inside {
@@ -135,11 +137,11 @@ func TestSpace(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 5000), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free, has, err := stream.Space(dir)
+	free, has, err := embedded.Space(dir)
 	if err != nil || has != 5000 || free <= 0 {
 		t.Errorf("%d free and %d taken: %v", free, has, err)
 	}
-	if _, _, err := stream.Space(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := embedded.Space(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of a directory that is not there: %v", err)
 	}
 }

@@ -37,10 +37,15 @@ var (
 )
 
 func (o Options) intervals() intervals {
+	return intervalsOf(o.Replicas, o.Server != nil, o.Server != nil && o.Server.Clustered())
+}
+
+// intervalsOf are those of streams with so many replicas, by where their server is.
+func intervalsOf(replicas int, here, several bool) intervals {
 	switch {
-	case o.Replicas > 1:
+	case replicas > 1:
 		return clustered
-	case o.Server != nil && !o.Server.options.clustered():
+	case here && !several:
 		return inProcess
 	default:
 		return standalone

@@ -10,18 +10,17 @@ import (
 // ends with this process, and where no other server goes on without it.
 func TestOnlyWhatCannotBeLostIsAskedSeldom(t *testing.T) {
 	t.Parallel()
-	alone, one := &Server{}, &Server{}
-	one.options.Cluster.Listen = "127.0.0.1:0"
 	for name, tc := range map[string]struct {
-		options Options
-		want    intervals
+		replicas      int
+		here, several bool
+		want          intervals
 	}{
-		"in this process":           {Options{Server: alone, Replicas: 1}, inProcess},
-		"elsewhere":                 {Options{URL: "nats://elsewhere", Replicas: 1}, standalone},
-		"in this process, of three": {Options{Server: one, Replicas: 1}, standalone},
-		"of three, three copies":    {Options{Server: one, Replicas: 3}, clustered},
+		"in this process":           {1, true, false, inProcess},
+		"elsewhere":                 {1, false, false, standalone},
+		"in this process, of three": {1, true, true, standalone},
+		"of three, three copies":    {3, true, true, clustered},
 	} {
-		if got := tc.options.intervals(); got != tc.want {
+		if got := intervalsOf(tc.replicas, tc.here, tc.several); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
@@ -19,7 +21,7 @@ import (
 func TestStoreIsFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	server := serve(t, stream.ServerOptions{Dir: dir, MaxStore: 4 << 20})
+	server := serve(t, embedded.Options{Dir: dir, MaxStore: 4 << 20})
 	b := connect(t, stream.Options{Server: server})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
@@ -37,7 +39,7 @@ func TestStoreIsFull(t *testing.T) {
 	if err := errors.Join(b.Close(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
-	b = connect(t, stream.Options{Server: serve(t, stream.ServerOptions{Dir: dir, MaxStore: 64 << 20})})
+	b = connect(t, stream.Options{Server: serve(t, embedded.Options{Dir: dir, MaxStore: 64 << 20})})
 	if more, err := fillUp(t, b, 10); err != nil || more != 10 {
 		t.Errorf("with room again %d were stored: %v", more, err)
 	}
@@ -70,7 +72,7 @@ func fillUp(t *testing.T, b *stream.Bus, n int) (stored uint64, err error) {
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	const messages, size = 6000, 16 << 10 // three times what is kept for a reader
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/space"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -261,7 +263,7 @@ func TestWhenStreamsAreBounded(t *testing.T) {
 		bounded := map[string]int64{}
 		for _, stream := range a.streams {
 			bounded[stream.Name] = stream.MaxBytes
-			if b := boundOf(stream.Metadata); b.Bytes != stream.MaxBytes || time.Since(b.At) > time.Minute || stream.Name == "EV_b" && stream.Metadata["other"] != "kept" {
+			if b := space.BoundOf(stream.Metadata); b.Bytes != stream.MaxBytes || time.Since(b.At) > time.Minute || stream.Name == "EV_b" && stream.Metadata["other"] != "kept" {
 				t.Errorf("%s: noted is %v in %s", name, stream.Metadata, stream.Name)
 			}
 		}

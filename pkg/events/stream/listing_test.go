@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -16,7 +18,7 @@ import (
 // creates a kind, deletes one, or recreates the streams of one in another form.
 func TestKindsAreThoseThatThereAre(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	reader, other := connect(t, stream.Options{Server: s}), connect(t, stream.Options{URL: s.URL()})
 	are := func(want ...kinds.Kind) {
 		t.Helper()

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events/access"
@@ -77,7 +79,7 @@ type visitor struct {
 // be made.
 func newBench(t *testing.T, f access.File) (*bench, error) {
 	t.Helper()
-	s, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accountsOf(t, f)})
+	s, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: accountsOf(t, f)})
 	if err != nil {
 		return nil, err
 	}

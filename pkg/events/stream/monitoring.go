@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"crypto/subtle"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -14,28 +13,9 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
-
-// Monitoring answers /varz and /jsz as NATS' own monitoring endpoint does, for
-// [Options.Monitoring] and for exporters.
-func (s *Server) Monitoring() map[string]http.Handler {
-	return map[string]http.Handler{"/varz": http.HandlerFunc(s.nats.HandleVarz), "/jsz": http.HandlerFunc(s.nats.HandleJsz)}
-}
-
-// Admits checks a user's password, for HTTP pages beside the bus. A server without users admits
-// none. Admits cannot check a password of which the accounts have only a hash.
-func (s *Server) Admits(user, password string) bool {
-	known := authenticator{main: s.options.Password, guest: s.options.GuestPassword}.verify(user, password)
-	for _, u := range s.users {
-		if u.Username == user && u.Password != "" && !strings.HasPrefix(u.Password, hashed) {
-			known = known || subtle.ConstantTimeCompare([]byte(password), []byte(u.Password)) == 1
-		}
-	}
-	return known
-}
-
-// hashed is the prefix of a password hash in the accounts.
-const hashed = "$2"
 
 // varz asks a monitoring endpoint of NATS. It sends the login of this process only over https,
 // where no other program can read it.
@@ -92,7 +72,7 @@ func (o Options) verified() (http.RoundTripper, error) {
 		from = o.CAFile
 	}
 	if len(text) > 0 {
-		pool, err := authorities(text, from)
+		pool, err := certs.Authorities(text, from)
 		if err != nil {
 			return nil, fmt.Errorf("read the authorities of the bus: %w", err)
 		}

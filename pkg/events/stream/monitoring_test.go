@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
@@ -22,7 +24,7 @@ func TestServicesAskWithTheirLogin(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	ours.issue("server", time.Hour, "127.0.0.1")
 	theirs.issue("server", time.Hour, "127.0.0.1")
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", SyncAlways: true, Accounts: accountsOf(t, access.New([]string{"c"})), TLS: ours.server()})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", SyncAlways: true, Accounts: accountsOf(t, access.New([]string{"c"})), TLS: ours.server()})
 	all := connect(t, stream.Options{URL: as("millrace", strings.TrimPrefix(s.URL(), "tls://")), CAFile: ours.path("ca.crt")})
 	if err := all.EnsureController(t.Context(), "c"); err != nil {
 		t.Fatal(err)
@@ -90,12 +92,12 @@ func TestServicesAskWithTheirLogin(t *testing.T) {
 // users.
 func TestWhoIsAdmitted(t *testing.T) {
 	t.Parallel()
-	with := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))})
-	without := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Password: "all", GuestPassword: "some"})
-	open := serve(t, stream.ServerOptions{})
+	with := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))})
+	without := serve(t, embedded.Options{Listen: "127.0.0.1:0", Password: "all", GuestPassword: "some"})
+	open := serve(t, embedded.Options{})
 	for _, c := range []struct {
 		name           string
-		server         *stream.Server
+		server         *embedded.Server
 		user, password string
 		want           bool
 	}{
@@ -103,11 +105,11 @@ func TestWhoIsAdmitted(t *testing.T) {
 		{"with accounts", with, "watcher", os.Getenv(access.PasswordOf("writer")), false},
 		{"with accounts", with, "watcher", "", false},
 		{"with accounts", with, "", "", false},
-		{"without accounts", without, stream.MainUser, "all", true},
-		{"without accounts", without, stream.GuestUser, "some", true},
-		{"without accounts", without, stream.GuestUser, "all", false},
+		{"without accounts", without, embedded.MainUser, "all", true},
+		{"without accounts", without, embedded.GuestUser, "some", true},
+		{"without accounts", without, embedded.GuestUser, "all", false},
 		{"without accounts", without, "", "", false},
-		{"without users", open, stream.MainUser, "", false},
+		{"without users", open, embedded.MainUser, "", false},
 		{"without users", open, "", "", false},
 	} {
 		if got := c.server.Admits(c.user, c.password); got != c.want {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/certs"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
 
 // Options say which server to use, and how the streams are kept.
@@ -23,8 +25,8 @@ type Options struct {
 	// URL is the address of the server, or several separated by commas. It is
 	// not used when Server is set.
 	URL string
-	// Server is a server in this process ([Serve]).
-	Server *Server
+	// Server is a server in this process ([embedded.Serve]).
+	Server *embedded.Server
 	// Name of the connection, as the server's monitoring shows it.
 	Name string
 
@@ -96,9 +98,6 @@ const (
 	// spreads the reconnects of many services.
 	reconnectWait   = 100 * time.Millisecond
 	reconnectJitter = 100 * time.Millisecond
-	// pingEvery detects a stopped or cut-off server after two unanswered pings: no later than
-	// the other servers elect a new leader.
-	pingEvery = 2 * time.Second
 )
 
 func (o Options) withDefaults() (Options, error) {
@@ -151,7 +150,7 @@ func (o Options) nats(b *Bus) []nats.Option {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectJitter, reconnectJitter),
-		nats.PingInterval(pingEvery),
+		nats.PingInterval(embedded.PingEvery),
 		nats.MaxPingsOutstanding(2),
 		// No buffering while the connection is down: the publisher gets the error, and decides
 		// anew.
@@ -164,7 +163,7 @@ func (o Options) nats(b *Bus) []nats.Option {
 		nats.IgnoreAuthErrorAbort(),
 	}
 	if o.Server != nil {
-		options = append(options, nats.InProcessServer(o.Server.nats))
+		options = append(options, nats.InProcessServer(o.Server))
 	}
 	if o.Credentials != "" {
 		options = append(options, nats.UserCredentials(o.Credentials))
@@ -173,7 +172,7 @@ func (o Options) nats(b *Bus) []nats.Option {
 		options = append(options, nats.UserInfoHandler(o.login))
 	}
 	if len(o.CAData) > 0 {
-		options = append(options, nats.ClientTLSConfig(nil, func() (*x509.CertPool, error) { return authorities(o.CAData, "the text") }))
+		options = append(options, nats.ClientTLSConfig(nil, func() (*x509.CertPool, error) { return certs.Authorities(o.CAData, "the text") }))
 	}
 	if o.CAFile != "" {
 		options = append(options, nats.RootCAs(o.CAFile))

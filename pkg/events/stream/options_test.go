@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -27,7 +29,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Errorf("the defaults are %+v, %v", o, err)
 	}
 	began, log := time.Unix(7, 0), slog.New(slog.DiscardHandler)
-	given := Options{Server: &Server{}, Replicas: 3, LogAge: time.Second, Timeout: time.Minute, Began: began, LogBytes: 7, Log: log}
+	given := Options{Server: &embedded.Server{}, Replicas: 3, LogAge: time.Second, Timeout: time.Minute, Began: began, LogBytes: 7, Log: log}
 	if o, err = given.withDefaults(); err != nil || o.Replicas != 3 || o.LogAge != time.Second || o.Timeout != time.Minute || !o.Began.Equal(began) || o.LogBytes != 7 || o.Log != log {
 		t.Errorf("as given they are %+v, %v", o, err)
 	}
@@ -302,7 +304,7 @@ func TestHowAConnectionHealsItself(t *testing.T) {
 		options Options
 		has     func(o nats.Options) bool
 	}{
-		"a server in this process": {Options{Server: &Server{}}, func(o nats.Options) bool { return o.InProcessServer != nil }},
+		"a server in this process": {Options{Server: &embedded.Server{}}, func(o nats.Options) bool { return o.InProcessServer != nil }},
 		"a user":                   {Options{User: "u"}, func(o nats.Options) bool { return o.UserInfo != nil }},
 		"an inbox":                 {Options{InboxPrefix: "_INBOX_u"}, func(o nats.Options) bool { return o.InboxPrefix == "_INBOX_u" }},
 	} {

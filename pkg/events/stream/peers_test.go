@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -13,7 +15,7 @@ import (
 func TestWhatWaitsToBeHeardIsBounded(t *testing.T) {
 	t.Parallel()
 	const size, said = 1 << 20, 200
-	s := serve(t, stream.ServerOptions{})
+	s := serve(t, embedded.Options{})
 	listener, mouth := connect(t, stream.Options{Server: s}), connect(t, stream.Options{Server: s})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -67,7 +69,7 @@ func TestAConsumerBeyondItsStreamGoesOn(t *testing.T) {
 	t.Parallel()
 	dir, job := t.TempDir(), bus.Work{Stream: subject.TurnStream(shortenedController), Durable: "writer", Since: time.Hour}
 	session := func(run func(b bus.Bus)) {
-		server, err := stream.Serve(stream.ServerOptions{Dir: dir})
+		server, err := embedded.Serve(embedded.Options{Dir: dir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +121,7 @@ func TestAConsumerBeyondItsStreamGoesOn(t *testing.T) {
 func TestHistoryIsCutShort(t *testing.T) {
 	t.Parallel()
 	const history, since = 5 * bus.Backlog, 500 * time.Millisecond
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})
 	if err := b.EnsureController(t.Context(), shortenedController); err != nil {
 		t.Fatal(err)

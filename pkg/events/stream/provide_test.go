@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -36,7 +38,7 @@ func accountsOf(t *testing.T, f access.File) (file string) {
 // shop is a bus with accounts and a provisioner, for the controllers of the matrix.
 func shop(t *testing.T) (address string) {
 	t.Helper()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})
 	provide(t, s.URL())
 	return s.URL()
 }
@@ -300,7 +302,7 @@ func streamOptions(address string) stream.Options {
 // error that says what to do, and gets its stream as soon as there is a provisioner.
 func TestNoProvisioner(t *testing.T) {
 	t.Parallel()
-	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))}).URL()
+	address := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))}).URL()
 	all := connect(t, stream.Options{URL: as("millrace", address)}) // as an older version made them
 	if err := errors.Join(all.EnsureKind(t.Context(), kinds.Pods.Kind), all.EnsureController(t.Context(), "c")); err != nil {
 		t.Fatal(err)
@@ -328,7 +330,7 @@ func TestNoProvisioner(t *testing.T) {
 // finds it because another service has had it created, is healthy without another order.
 func TestProvidedForAnother(t *testing.T) {
 	t.Parallel()
-	address := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))}).URL()
+	address := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c"}))}).URL()
 	first, second := connect(t, stream.Options{URL: as("reconcilers", address)}), connect(t, stream.Options{URL: as("writer", address)})
 	eventually(t, "the second service knows that there is no provisioner", func() bool {
 		asked, ended := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -349,7 +351,7 @@ func TestProvidedForAnother(t *testing.T) {
 // the first, and the provisioner has nothing to complain of.
 func TestTwoThatStartTogether(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New([]string{"c", "d"}))})
 	var told syncBuffer
 	provideWith(t, stream.Options{URL: as("provisioner", s.URL()), Log: slog.New(slog.NewTextHandler(&told, nil))})
 	r := connect(t, stream.Options{URL: as("reconcilers", s.URL())})

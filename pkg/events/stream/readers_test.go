@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -21,7 +23,7 @@ import (
 // provisioner finds the others unused.
 func TestMadeUpReadersAreBounded(t *testing.T) {
 	const orders, at = 10_000, "EV_pods"
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", Accounts: accountsOf(t, access.New(measured))})
 	provisioner := provide(t, s.URL())
 	as := func(user string) *stream.Bus { return connect(t, stream.Options{URL: as(user, s.URL())}) }
 	watcher, taken := as("watcher"), as("reconcilers")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -16,7 +18,7 @@ import (
 
 // ensured connects a process that began at a moment and wants pods, and what belongs to
 // a controller, kept so long, and has it make their streams.
-func ensured(t *testing.T, s *stream.Server, began time.Time, keep bus.Retention) *stream.Bus {
+func ensured(t *testing.T, s *embedded.Server, began time.Time, keep bus.Retention) *stream.Bus {
 	t.Helper()
 	b := connect(t, stream.Options{
 		Server: s, Began: began, LogAge: 48 * time.Hour, LogBytes: 1 << 20, Retention: map[string]bus.Retention{"pods": keep, "c": keep},
@@ -42,7 +44,7 @@ func expectKept(t *testing.T, b *stream.Bus, when string, want bus.Retention, st
 // processes are not affected.
 func TestTheLastWordHolds(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{})
+	s := serve(t, embedded.Options{})
 	of := []string{subject.LogStream("pods"), subject.TurnStream("c"), subject.OutcomeStream("c")}
 	rest := []string{subject.LogStream("deployments.apps")}
 	began := time.Now()
@@ -82,7 +84,7 @@ func TestTheLastWordHolds(t *testing.T) {
 // that could lose messages are refused as ever.
 func TestWhatWasChangedByHand(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	js, began := admin(t, s.URL()), time.Now()
 	edit := func(name string, change func(*jetstream.StreamConfig)) {
 		t.Helper()
@@ -127,7 +129,7 @@ func TestRetentionThatCannotBe(t *testing.T) {
 // emptied, also one that an older version made.
 func TestTheRecordIsNotPurged(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	make := func() {
 		b := connect(t, stream.Options{Server: s})
 		if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c"),

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -24,14 +26,14 @@ import (
 func TestDirectoryIsForOneServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first := serve(t, stream.ServerOptions{Dir: dir})
-	if _, err := stream.Serve(stream.ServerOptions{Dir: dir}); !errors.Is(err, stream.ErrInUse) || !strings.Contains(err.Error(), dir) {
+	first := serve(t, embedded.Options{Dir: dir})
+	if _, err := embedded.Serve(embedded.Options{Dir: dir}); !errors.Is(err, embedded.ErrInUse) || !strings.Contains(err.Error(), dir) {
 		t.Fatalf("a second server on the directory: %v, want ErrInUse with its path", err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := serve(t, stream.ServerOptions{Dir: dir}).Close(); err != nil {
+	if err := serve(t, embedded.Options{Dir: dir}).Close(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,7 +45,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, dir := range map[string]string{"a file": file, "below a file": filepath.Join(file, "data"), "none": "", "a device": "/dev/null/x"} {
-		s, err := stream.Serve(stream.ServerOptions{Dir: dir})
+		s, err := embedded.Serve(embedded.Options{Dir: dir})
 		if err == nil {
 			_ = s.Close()
 			t.Errorf("a server started on %s", name)
@@ -58,7 +60,7 @@ func TestDirectoryThatCannotBeUsed(t *testing.T) {
 func TestDamagedStreamIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := serve(t, stream.ServerOptions{Dir: dir})
+	s := serve(t, embedded.Options{Dir: dir})
 	b := connect(t, stream.Options{Server: s})
 	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c")); err != nil {
 		t.Fatal(err)
@@ -69,7 +71,7 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	}
 	folder := damage(t, dir, subject.TurnStream("c"))
 	damage(t, dir, subject.LogStream("pods"))
-	_, err := stream.Serve(stream.ServerOptions{Dir: dir})
+	_, err := embedded.Serve(embedded.Options{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "TURN_c") || strings.Contains(err.Error(), "OUTCOME_c") {
 		t.Fatalf("a server on a damaged directory: %v, want the stream's name", err)
 	}
@@ -77,14 +79,14 @@ func TestDamagedStreamIsNamed(t *testing.T) {
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
-	serve(t, stream.ServerOptions{Dir: dir})
+	serve(t, embedded.Options{Dir: dir})
 }
 
 // TestDamagedLogIsSetAside, and begins anew: what it held the API server still has.
 func TestDamagedLogIsSetAside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := serve(t, stream.ServerOptions{Dir: dir})
+	s := serve(t, embedded.Options{Dir: dir})
 	b := connect(t, stream.Options{Server: s})
 	for _, k := range []kinds.Kind{kinds.Pods.Kind, kinds.Deployments.Kind} {
 		if err := b.EnsureKind(t.Context(), k); err != nil {
@@ -96,7 +98,7 @@ func TestDamagedLogIsSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	damage(t, dir, subject.LogStream("pods"))
-	b = connect(t, stream.Options{Server: serve(t, stream.ServerOptions{Dir: dir})})
+	b = connect(t, stream.Options{Server: serve(t, embedded.Options{Dir: dir})})
 	if aside, err := filepath.Glob(filepath.Join(dir, "damaged", "EV_pods-*", "meta.inf")); err != nil || len(aside) != 1 {
 		t.Errorf("set aside are %v, %v", aside, err)
 	}
@@ -138,7 +140,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", kept)
-	server := serve(t, stream.ServerOptions{Dir: dir, Listen: address})
+	server := serve(t, embedded.Options{Dir: dir, Listen: address})
 	b := connect(t, stream.Options{URL: server.URL()})
 	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), b.EnsureController(t.Context(), "c")); err != nil {
 		t.Fatal(err)
@@ -167,7 +169,7 @@ func TestRestart(t *testing.T) {
 		if err := b.Healthy(); err == nil {
 			eventually(t, "the bus knows that it is disconnected", func() bool { return b.Healthy() != nil })
 		}
-		server = serve(t, stream.ServerOptions{Dir: dir, Listen: address})
+		server = serve(t, embedded.Options{Dir: dir, Listen: address})
 		eventually(t, "the bus is healthy again", func() bool { return b.Healthy() == nil })
 	}
 	last := acknowledged[len(acknowledged)-1]

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -34,7 +36,7 @@ func admin(t *testing.T, url string) jetstream.JetStream {
 
 func TestEveryDifferenceIsNamedAndNothingChanged(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
 	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
@@ -69,7 +71,7 @@ func TestEveryDifferenceIsNamedAndNothingChanged(t *testing.T) {
 // A log is compressed. One that an operator has decompressed is used as it is.
 func TestALogIsPackedAndNeedNotBe(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
 	for _, want := range []jetstream.StoreCompression{jetstream.S2Compression, jetstream.NoCompression} {
@@ -123,7 +125,7 @@ func expectLogAlone(t *testing.T, js jetstream.JetStream, b *stream.Bus) {
 // as it is.
 func TestWhatAnEarlierVersionMadeIsRemoved(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -157,7 +159,7 @@ func TestWhatAnEarlierVersionMadeIsRemoved(t *testing.T) {
 // its last sequence says nothing.
 func TestReaderNoticesRemadeStream(t *testing.T) {
 	t.Parallel()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	js := admin(t, s.URL())
 	b := connect(t, stream.Options{URL: s.URL()})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -187,7 +189,7 @@ func TestReaderNoticesRemadeStream(t *testing.T) {
 // mended.
 func TestPagesCannotBePurged(t *testing.T) {
 	t.Parallel()
-	server := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	server := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	b, js := connect(t, stream.Options{Server: server}), admin(t, server.URL())
 	if err := b.EnsureNotary(t.Context(), 0); err != nil {
 		t.Fatal(err)

@@ -10,10 +10,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/millrace/millrace/pkg/events/stream/space"
 )
 
 // StoreLimit makes room on servers that do not do so themselves, such as stock NATS servers, by
-// the same rule as the embedded server: see storespace.go. Any number of processes may do so on one
+// the same rule as the embedded server: see package space. Any number of processes may do so on one
 // bus. It lists and updates streams, and deletes none.
 type StoreLimit struct {
 	bus     *Bus
@@ -54,8 +56,8 @@ func (s *StoreLimit) Run(ctx context.Context) error {
 
 // untilScarce is the time within which the store cannot become scarce.
 func (s *StoreLimit) untilScarce() time.Duration {
-	left := scarce*float64(s.most) - float64(s.used.Load())
-	return min(max(time.Duration(left/maxGrowth*float64(time.Second)), spaceCheckEvery), spaceCheckIdle)
+	left := space.Scarce*float64(s.most) - float64(s.used.Load())
+	return min(max(time.Duration(left/maxGrowth*float64(time.Second)), space.CheckEvery), spaceCheckIdle)
 }
 
 // freeSpace bounds streams if the store is scarce.
@@ -73,13 +75,13 @@ func (s *StoreLimit) freeSpace(ctx context.Context) error {
 	}
 	s.used.Store(used)
 	s.checked.Store(true)
-	if float64(used) < scarce*float64(s.most) {
+	if float64(used) < space.Scarce*float64(s.most) {
 		return nil
 	}
-	bounds := boundsFor(sizes, used, s.most)
+	bounds := space.Bounds(sizes, used, s.most)
 	for _, name := range slices.Sorted(maps.Keys(bounds)) {
 		c := configs[name]
-		c.MaxBytes, c.Metadata = int64(bounds[name]), noteBound(c.Metadata, int64(bounds[name]), time.Now())
+		c.MaxBytes, c.Metadata = int64(bounds[name]), space.Note(c.Metadata, int64(bounds[name]), time.Now())
 		if _, err := s.bus.js.UpdateStream(ctx, c); err != nil {
 			return fmt.Errorf("bound stream %s: %w", name, translated(ctx, err))
 		}
@@ -91,12 +93,12 @@ func (s *StoreLimit) freeSpace(ctx context.Context) error {
 }
 
 // Describe makes a StoreLimit a [prometheus.Collector].
-func (s *StoreLimit) Describe(ch chan<- *prometheus.Desc) { describeStore(ch) }
+func (s *StoreLimit) Describe(ch chan<- *prometheus.Desc) { space.Describe(ch) }
 
 // Collect makes a StoreLimit a [prometheus.Collector]: no metrics before the first look at the
 // streams.
 func (s *StoreLimit) Collect(ch chan<- prometheus.Metric) {
 	if s.checked.Load() {
-		collectStore(ch, s.used.Load(), s.most, s.cut.Load())
+		space.Collect(ch, s.used.Load(), s.most, s.cut.Load())
 	}
 }

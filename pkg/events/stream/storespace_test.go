@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -91,7 +93,7 @@ func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 // TestATenantCannotFillTheStore: a tenant that writes far more than fits pushes out only its
 // own messages; other kinds and turns keep all of theirs.
 func TestATenantCannotFillTheStore(t *testing.T) {
-	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20})
+	server := serve(t, embedded.Options{MaxStore: 96 << 20})
 	b := connect(t, stream.Options{Server: server})
 	tenant(t, server, b)
 	again := connect(t, stream.Options{Server: server, Began: time.Now().Add(time.Minute)})
@@ -113,7 +115,7 @@ func TestATenantCannotFillAStoreWithUsers(t *testing.T) {
 	a.issue("client", time.Hour)
 	files := a.server()
 	files.ClientCAFile = a.path("ca.crt")
-	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Accounts: file, Listen: "127.0.0.1:0", TLS: files})
+	server := serve(t, embedded.Options{MaxStore: 96 << 20, Accounts: file, Listen: "127.0.0.1:0", TLS: files})
 	tenant(t, server, connect(t, stream.Options{
 		URL:    "tls://all:all@" + server.URL()[len("tls://"):],
 		CAFile: a.path("ca.crt"), CertFile: a.path("client.crt"), KeyFile: a.path("client.key"),
@@ -123,7 +125,7 @@ func TestATenantCannotFillAStoreWithUsers(t *testing.T) {
 // TestATenantCannotFillAStoreWithAPassword: the server bounds streams where others need a
 // password and it has no accounts.
 func TestATenantCannotFillAStoreWithAPassword(t *testing.T) {
-	server := serve(t, stream.ServerOptions{MaxStore: 96 << 20, Password: "all", GuestPassword: "look", Listen: "127.0.0.1:0"})
+	server := serve(t, embedded.Options{MaxStore: 96 << 20, Password: "all", GuestPassword: "look", Listen: "127.0.0.1:0"})
 	tenant(t, server, connect(t, stream.Options{Server: server}))
 }
 
@@ -191,13 +193,13 @@ func TestTheStoreDoesNotShrinkWithEachStart(t *testing.T) {
 	const stored = 100 << 20
 	dir := t.TempDir()
 	free := freeOn(t, dir)
-	server := serve(t, stream.ServerOptions{Dir: dir})
+	server := serve(t, embedded.Options{Dir: dir})
 	before := gathered(t, server, "millrace_bus_store_limit_bytes")
 	b := connect(t, stream.Options{Server: server})
 	if err := errors.Join(b.EnsureKind(t.Context(), kinds.Pods.Kind), flood(t.Context(), b, kinds.Pods.Name, stored>>20), b.Close(), server.Close()); err != nil {
 		t.Fatal(err)
 	}
-	after := gathered(t, serve(t, stream.ServerOptions{Dir: dir}), "millrace_bus_store_limit_bytes")
+	after := gathered(t, serve(t, embedded.Options{Dir: dir}), "millrace_bus_store_limit_bytes")
 	// It is three quarters of what is free, and others write to the disk, too.
 	if written := free - freeOn(t, dir); before-after > (written-stored/2)*3/4 {
 		t.Errorf("the store may hold %.0f MiB less than before, of %.0f MiB that were written to the disk", (before-after)/(1<<20), written/(1<<20))
@@ -230,54 +232,4 @@ func gathered(t *testing.T, s prometheus.Collector, name string) float64 {
 	}
 	t.Fatalf("there is no %s", name)
 	return 0
-}
-
-// TestTheLargestAreBoundedFirst: logs before turns and outcomes, all to the same size, and
-// neither what is small nor what is there.
-func TestTheLargestAreBoundedFirst(t *testing.T) {
-	t.Parallel()
-	const mb = 1 << 20
-	for name, c := range map[string]struct {
-		sizes map[string]uint64
-		want  string
-	}{
-		"one log":              {map[string]uint64{"EV_a": 700 * mb, "EV_b": 200 * mb, "TURN_c": 50 * mb}, "map[EV_a:500]"},
-		"two logs":             {map[string]uint64{"EV_a": 450 * mb, "EV_b": 400 * mb, "EV_c": 100 * mb}, "map[EV_a:325 EV_b:325]"},
-		"turns":                {map[string]uint64{"EV_a": 50 * mb, "TURN_c": 600 * mb, "OUTCOME_c": 300 * mb}, "map[EV_a:16 TURN_c:434]"},
-		"more than there is":   {map[string]uint64{"EV_a": 20 * mb, "TURN_c": 20 * mb, "WAKE": 910 * mb}, "map[EV_a:16 TURN_c:16]"},
-		"one as large already": {map[string]uint64{"EV_a": 550 * mb, "EV_b": 350 * mb, "EV_c": 50 * mb}, "map[EV_a:350]"},
-		"nothing to spare":     {map[string]uint64{"NOTARY": 900 * mb, "WAKE": 50 * mb}, "map[]"},
-	} {
-		got := stream.Bounded(c.sizes, 950*mb, 1000*mb)
-		for name := range got {
-			got[name] /= mb
-		}
-		if fmt.Sprint(got) != c.want {
-			t.Errorf("%s: %v, want %s", name, got, c.want)
-		}
-	}
-	if got := stream.Bounded(map[string]uint64{"EV_a": 700 * mb}, 700*mb, 1000*mb); len(got) > 0 {
-		t.Errorf("where there is room %v are bounded", got)
-	}
-}
-
-// TestTheFewestBytesAreNoted to which room was made within a day, with when that was last.
-func TestTheFewestBytesAreNoted(t *testing.T) {
-	t.Parallel()
-	metadata, at := map[string]string{"other": "kept"}, time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
-	for _, step := range []struct {
-		after       time.Duration
-		bytes, want int64
-	}{{0, 500, 500}, {time.Minute, 300, 300}, {time.Hour, 700, 300}, {24*time.Hour - 1, 800, 300}, {24 * time.Hour, 700, 700}} {
-		at = at.Add(step.after)
-		metadata = stream.NoteBound(metadata, step.bytes, at)
-		if b := stream.BoundOf(metadata); b.Bytes != step.want || !b.At.Equal(at) || metadata["other"] != "kept" {
-			t.Errorf("bounded to %d: %v in %v, want %d", step.bytes, b, metadata, step.want)
-		}
-	}
-	for _, text := range []string{"", "500", "500 at noon", "many 2026-11-25T12:00:00Z"} {
-		if b := stream.BoundOf(map[string]string{"millrace.bounded": text}); b.Bytes != 0 || !b.At.IsZero() {
-			t.Errorf("of %q: %v", text, b)
-		}
-	}
 }

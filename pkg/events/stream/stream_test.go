@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
@@ -12,12 +14,12 @@ import (
 
 // serve starts a server on a directory, and stops it with the test unless the
 // test has.
-func serve(t testing.TB, options stream.ServerOptions) *stream.Server {
+func serve(t testing.TB, options embedded.Options) *embedded.Server {
 	t.Helper()
 	if options.Dir == "" {
 		options.Dir = t.TempDir()
 	}
-	s, err := stream.Serve(options)
+	s, err := embedded.Serve(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,14 +45,14 @@ func connect(t testing.TB, options stream.Options) *stream.Bus {
 func TestConformsInProcess(t *testing.T) {
 	t.Parallel()
 	streamtest.Conform(t, func(t *testing.T) bus.Bus {
-		return connect(t, stream.Options{Server: serve(t, stream.ServerOptions{})})
+		return connect(t, stream.Options{Server: serve(t, embedded.Options{})})
 	})
 }
 
 func TestConformsOverTCP(t *testing.T) {
 	t.Parallel()
 	streamtest.Conform(t, func(t *testing.T) bus.Bus {
-		s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+		s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 		return connect(t, stream.Options{URL: s.URL(), Timeout: streamtest.Patience})
 	})
 }
@@ -59,6 +61,6 @@ func TestLogsExpire(t *testing.T) {
 	t.Parallel()
 	const age = 2 * time.Second
 	streamtest.Expire(t, age, func(t *testing.T) bus.Bus {
-		return connect(t, stream.Options{Server: serve(t, stream.ServerOptions{}), LogAge: age})
+		return connect(t, stream.Options{Server: serve(t, embedded.Options{}), LogAge: age})
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/space"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -174,7 +175,7 @@ func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
 func stateOf(info *jetstream.StreamInfo) bus.State {
 	s := bus.State{
 		First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created,
-		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: keeps(info.Config), Bounded: boundOf(info.Config.Metadata),
+		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: keeps(info.Config), Bounded: space.BoundOf(info.Config.Metadata),
 		Now: info.TimeStamp,
 	}
 	if s.Messages == 0 {

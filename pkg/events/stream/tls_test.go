@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -59,8 +61,8 @@ func (a *authority) issue(name string, valid time.Duration, hosts ...string) {
 	a.write(name+".key", pair.Key)
 }
 
-func (a *authority) server() stream.TLSOptions {
-	return stream.TLSOptions{CertFile: a.path("server.crt"), KeyFile: a.path("server.key")}
+func (a *authority) server() embedded.TLSOptions {
+	return embedded.TLSOptions{CertFile: a.path("server.crt"), KeyFile: a.path("server.key")}
 }
 
 // try connects once.
@@ -89,14 +91,14 @@ func TestTLS(t *testing.T) {
 	theirs.issue("client", time.Hour)
 	mutual := ours.server()
 	mutual.ClientCAFile = ours.path("ca.crt")
-	files := func(name string) stream.TLSOptions {
-		return stream.TLSOptions{CertFile: ours.path(name + ".crt"), KeyFile: ours.path(name + ".key")}
+	files := func(name string) embedded.TLSOptions {
+		return embedded.TLSOptions{CertFile: ours.path(name + ".crt"), KeyFile: ours.path(name + ".key")}
 	}
 	with := func(from *authority, name string) stream.Options {
 		return stream.Options{CAFile: ours.path("ca.crt"), CertFile: from.path(name + ".crt"), KeyFile: from.path(name + ".key")}
 	}
 	for name, k := range map[string]struct {
-		server stream.TLSOptions
+		server embedded.TLSOptions
 		client stream.Options
 		says   string
 	}{
@@ -104,7 +106,7 @@ func TestTLS(t *testing.T) {
 		"trusted by text":             {ours.server(), stream.Options{CAData: ours.pair.Certificate}, ""},
 		"another authority":           {ours.server(), stream.Options{CAFile: theirs.path("ca.crt")}, "--nats-ca-file"},
 		"no authority":                {ours.server(), stream.Options{}, "--nats-ca-file"},
-		"a server without TLS":        {stream.TLSOptions{}, stream.Options{CAFile: ours.path("ca.crt")}, "the server has no TLS"},
+		"a server without TLS":        {embedded.TLSOptions{}, stream.Options{CAFile: ours.path("ca.crt")}, "the server has no TLS"},
 		"another name":                {files("elsewhere"), stream.Options{CAFile: ours.path("ca.crt")}, "other names"},
 		"an expired server":           {files("expired"), stream.Options{CAFile: ours.path("ca.crt")}, "has expired"},
 		"both with certificates":      {mutual, with(ours, "client"), ""},
@@ -112,7 +114,7 @@ func TestTLS(t *testing.T) {
 		"an expired certificate":      {mutual, with(ours, "old"), "has expired"},
 		"a certificate of another CA": {mutual, with(theirs, "client"), "does not trust the certificate"},
 	} {
-		s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", TLS: k.server})
+		s := serve(t, embedded.Options{Listen: "127.0.0.1:0", TLS: k.server})
 		k.client.URL = strings.Replace(s.URL(), "tls://", "nats://", 1)
 		err := try(t, k.client)
 		if k.says == "" && err != nil || k.says != "" && (!errors.Is(err, stream.ErrTLS) || !strings.Contains(err.Error(), k.says)) {
@@ -122,7 +124,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: from within the process: %v", name, err)
 		}
 	}
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", TLS: mutual})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", TLS: mutual})
 	if !strings.HasPrefix(s.URL(), "tls://") {
 		t.Errorf("the server is at %s", s.URL())
 	}
@@ -139,7 +141,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", time.Hour, "127.0.0.1")
 	log := &heard{}
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0", TLS: a.server(), Log: slog.New(slog.NewTextHandler(log, nil))})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0", TLS: a.server(), Log: slog.New(slog.NewTextHandler(log, nil))})
 	shown := func() string {
 		t.Helper()
 		conn, err := nats.Connect(s.URL(), nats.RootCAs(a.path("ca.crt")), nats.Timeout(30*time.Second))
@@ -187,8 +189,8 @@ func TestFilesOfTLS(t *testing.T) {
 	noCA.ClientCAFile = a.path("server.key")
 	noKey.KeyFile = ""
 	wrong.KeyFile = a.path("ca.crt")
-	for says, o := range map[string]stream.TLSOptions{"holds no certificate": noCA, "both": noKey, "ca.crt": wrong} {
-		if _, err := stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", TLS: o}); err == nil || !strings.Contains(err.Error(), says) {
+	for says, o := range map[string]embedded.TLSOptions{"holds no certificate": noCA, "both": noKey, "ca.crt": wrong} {
+		if _, err := embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", TLS: o}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want an error with %q", err, says)
 		}
 	}
@@ -202,7 +204,7 @@ func TestRoutesWithPasswordAndCertificate(t *testing.T) {
 	files := a.server()
 	files.ClientCAFile = a.path("ca.crt")
 	c := newCluster(t)
-	c.secure = stream.ClusterOptions{User: "route", Password: "word", TLS: files}
+	c.secure = embedded.ClusterOptions{User: "route", Password: "word", TLS: files}
 	for i := range c.servers {
 		c.start(i)
 	}
@@ -255,7 +257,7 @@ func TestRoutesNeedAnAuthority(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("server", time.Hour, "127.0.0.1")
 	c := newCluster(t)
-	for says, o := range map[string]stream.ClusterOptions{
+	for says, o := range map[string]embedded.ClusterOptions{
 		"authority": {TLS: a.server()}, "both a user and a password": {User: "route"},
 		"give them beside it": {Listen: "nats://u:secret@127.0.0.1:1"},
 	} {
@@ -265,7 +267,7 @@ func TestRoutesNeedAnAuthority(t *testing.T) {
 		}
 		o.Routes = options.Cluster.Routes
 		options.Cluster = o
-		if _, err := stream.Serve(options); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
+		if _, err := embedded.Serve(options); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v, want an error with %q", err, says)
 		}
 	}
@@ -279,7 +281,7 @@ func TestNoNameNoEntry(t *testing.T) {
 	if err := os.WriteFile(file, []byte("all\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, o := range map[string]stream.ServerOptions{
+	for name, o := range map[string]embedded.Options{
 		"readers": {GuestPassword: "look"}, "all": {Password: "all"}, "both": {GuestPassword: "look", Password: "all"},
 	} {
 		o.Listen = "127.0.0.1:0"
@@ -293,7 +295,7 @@ func TestNoNameNoEntry(t *testing.T) {
 				t.Errorf("%s: %q is let in: %t (%v)", name, login, err == nil, err)
 			}
 		}
-		if err := try(t, stream.Options{URL: s.URL(), User: stream.MainUser, PasswordFile: file}); (err == nil) != (o.Password != "") {
+		if err := try(t, stream.Options{URL: s.URL(), User: embedded.MainUser, PasswordFile: file}); (err == nil) != (o.Password != "") {
 			t.Errorf("%s: with the password file: %v", name, err)
 		}
 		if err := try(t, stream.Options{Server: s}); err != nil {
@@ -312,12 +314,12 @@ func TestNothingInAnAccountsFileIsDropped(t *testing.T) {
 	}
 	const main = `accounts { MILLRACE { jetstream: {max_streams: 1}, limits: {max_connections: 2}, users: [{user: millrace, password: $WORD}] } }
 `
-	start := func(text string) (*stream.Server, error) {
+	start := func(text string) (*embedded.Server, error) {
 		file := filepath.Join(dir, "accounts.conf")
 		if err := os.WriteFile(file, []byte("include \"words.conf\"\n"+text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return stream.Serve(stream.ServerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: file})
+		return embedded.Serve(embedded.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Accounts: file})
 	}
 	for name, text := range map[string]string{
 		"tls": "tls { cert_file: a, key_file: b }", "authorization": "authorization { users: [] }", "jetstream": "jetstream { max_file: 1 }",

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -20,7 +22,7 @@ func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 	t.Parallel()
 	const controller = "replicaset-controller"
 	ctx := t.Context()
-	s := serve(t, stream.ServerOptions{Listen: "127.0.0.1:0"})
+	s := serve(t, embedded.Options{Listen: "127.0.0.1:0"})
 	b := connect(t, stream.Options{URL: s.URL()})
 	if err := b.EnsureController(ctx, controller); err != nil {
 		t.Fatal(err)

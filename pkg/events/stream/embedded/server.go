@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// ServerOptions are the settings of a server in this process.
-type ServerOptions struct {
+// Options are the settings of a server in this process.
+type Options struct {
 	// Dir holds the streams; the server creates it if it is missing.
 	Dir string
 	// Listen is a host:port for connections from other processes, with port 0 for any free
@@ -70,7 +70,7 @@ const (
 type Server struct {
 	nats    *server.Server
 	lock    *lock
-	options ServerOptions
+	options Options
 	guests  atomic.Pointer[server.Account] // nil: there are none
 	space   *storeSpace
 	users   []*server.User // of the accounts
@@ -84,7 +84,7 @@ type Server struct {
 //
 // Errors: the settings are invalid, the directory cannot be created or written, another process
 // uses it, or its content is unreadable; the error says which, and the server is not running.
-func Serve(options ServerOptions) (*Server, error) {
+func Serve(options Options) (*Server, error) {
 	options.MaxPayload = cmp.Or(options.MaxPayload, defaultMaxPayload)
 	options.StartTimeout = cmp.Or(options.StartTimeout, defaultStartTimeout)
 	options.StopTimeout = cmp.Or(options.StopTimeout, defaultStopTimeout)
@@ -186,7 +186,7 @@ func (s *Server) open(expected []string, log *serverLog) error {
 	return nil
 }
 
-func (o ServerOptions) server() (*server.Options, error) {
+func (o Options) server() (*server.Options, error) {
 	settings := &server.Options{
 		ServerName: cmp.Or(o.Name, defaultName), StoreDir: o.Dir, JetStream: true,
 		JetStreamMaxStore: cmp.Or(o.MaxStore, disk(o.Dir)), JetStreamMaxMemory: o.MaxMemory,
@@ -214,7 +214,7 @@ func (o ServerOptions) server() (*server.Options, error) {
 }
 
 // encrypt sets TLS for the connections of other processes.
-func (o ServerOptions) encrypt(settings *server.Options) (err error) {
+func (o Options) encrypt(settings *server.Options) (err error) {
 	if !o.TLS.On() {
 		return nil
 	}
@@ -257,7 +257,7 @@ func (s *Server) streams() ([]server.StreamDetail, error) {
 }
 
 // streamsOnDisk are the names of the streams in the data directory.
-func (o ServerOptions) streamsOnDisk() ([]string, error) {
+func (o Options) streamsOnDisk() ([]string, error) {
 	entries, err := os.ReadDir(o.streams())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

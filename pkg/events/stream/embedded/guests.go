@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"crypto/subtle"
@@ -66,7 +66,7 @@ func (d *authenticator) Check(c server.ClientAuthentication) bool {
 		ask[i] = GuestPrefix + "." + question
 	}
 	c.RegisterUser(&server.User{Username: GuestUser, Account: account, Permissions: &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{access.Inbox(GuestUser) + ".>", HeardPrefix + ".>"}},
+		Publish: &server.SubjectPermission{Allow: ask}, Subscribe: &server.SubjectPermission{Allow: []string{access.Inbox(GuestUser) + ".>", access.Heard + ".>"}},
 	}})
 	return true
 }
@@ -93,7 +93,7 @@ func (s *Server) admitGuests() error {
 		if err := services.AddStreamExport(said, []*server.Account{guests}); err != nil {
 			return fmt.Errorf("lend %s to readers: %w", said, err)
 		}
-		if err := guests.AddStreamImport(services, said, HeardPrefix); err != nil {
+		if err := guests.AddStreamImport(services, said, access.Heard); err != nil {
 			return fmt.Errorf("lend %s to readers: %w", said, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"fmt"
@@ -25,7 +25,7 @@ var Users = access.Users
 func PasswordOf(user string) string { return access.PasswordOf(user) }
 
 // account is the name of the account that owns the streams.
-func (o ServerOptions) account() string {
+func (o Options) account() string {
 	if o.Accounts != "" {
 		return MainAccount
 	}
@@ -33,12 +33,12 @@ func (o ServerOptions) account() string {
 }
 
 // streams is the folder of the streams.
-func (o ServerOptions) streams() string {
+func (o Options) streams() string {
 	return filepath.Join(o.Dir, "jetstream", o.account(), "streams")
 }
 
 // admit reads accounts and users from the file, and takes no other setting from it.
-func (o ServerOptions) admit(settings *server.Options) error {
+func (o Options) admit(settings *server.Options) error {
 	if o.Accounts == "" {
 		return nil
 	}

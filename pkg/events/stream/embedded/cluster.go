@@ -1,4 +1,4 @@
-package stream
+package embedded
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -37,13 +38,19 @@ type ClusterOptions struct {
 	NoAdvertise bool
 }
 
+// PingEvery is the interval at which the servers of a cluster, and their clients, check on a connection. A
+// stopped or cut-off server is detected after two unanswered pings: no later than the other servers elect
+// a new leader.
+const PingEvery = 2 * time.Second
+
 // metaDir is the folder, in a data directory, of a server's cluster metadata.
 var metaDir = filepath.Join("jetstream", server.DEFAULT_SYSTEM_ACCOUNT, "_js_", "_meta_")
 
-func (o ServerOptions) clustered() bool { return o.Cluster.Listen != "" }
+// clustered tells whether the server is one of several.
+func (o Options) clustered() bool { return o.Cluster.Listen != "" }
 
 // join adds the settings of a server in a cluster.
-func (o ServerOptions) join(settings *server.Options) error {
+func (o Options) join(settings *server.Options) error {
 	if !o.clustered() {
 		if len(o.Cluster.Routes) > 0 {
 			return errors.New("routes without an address to listen on for the other servers of the cluster")
@@ -74,7 +81,7 @@ func (o ServerOptions) join(settings *server.Options) error {
 		return fmt.Errorf("cluster listen address: port %q: want a number from 1", listen.Port())
 	}
 	cluster.NoAdvertise = o.Cluster.NoAdvertise
-	cluster.PingInterval = pingEvery // as clients do
+	cluster.PingInterval = PingEvery
 	settings.Cluster = cluster
 	for _, route := range o.Cluster.Routes {
 		to, err := routeURL(route)
@@ -112,7 +119,7 @@ func routeURL(text string) (*url.URL, error) {
 // checkDirectory refuses a directory that the other kind of server has used: a server of a
 // cluster deletes streams that its cluster does not know, and a standalone server cannot serve
 // streams with replicas elsewhere.
-func (o ServerOptions) checkDirectory() error {
+func (o Options) checkDirectory() error {
 	_, err := os.Stat(filepath.Join(o.Dir, metaDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
