@@ -82,12 +82,15 @@ func elsewhereOf(r runner, run results, tests []string) string {
 	var absences int
 	var others []string
 	for _, test := range tests {
-		switch state := run.result(test).state; state {
+		switch r := run.result(test); r.state {
 		case "passed":
+			if strings.HasPrefix(r.failure, failedAtFirst) {
+				others = append(others, escaped(test)+": passed when it was run again ("+escaped(r.failure)+")")
+			}
 		case absent:
 			absences++
 		default:
-			others = append(others, escaped(test)+": "+state)
+			others = append(others, escaped(test)+": "+r.state)
 		}
 	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %d | %s | [%s](../test/e2e/%s) |\n",

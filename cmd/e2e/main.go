@@ -35,9 +35,11 @@ type options struct {
 	limit  time.Duration
 	all    bool
 	resume bool
-	export string
-	record string
-	page   bool
+	// attempts is how often a test that fails is run at most.
+	attempts int
+	export   string
+	record   string
+	page     bool
 	// kubernetes is the minor version of the control plane and of its tests, such as 1.35; empty: that
 	// of test/cluster.
 	kubernetes string
@@ -55,6 +57,7 @@ func main() {
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "each test's limit; in the negative control it is a minute more than the test takes with kube-controller-manager")
 	flag.BoolVar(&o.all, "all", false, "run the tests that are left out, and those of controllers that Millrace does not have, too; kcm always does")
 	flag.BoolVar(&o.resume, "resume", false, "go on with a run that was interrupted: with the tests that it has no result of, on a new cluster, by the same build")
+	flag.IntVar(&o.attempts, "flake-attempts", 1, "how often a test that fails is run at most, alone and after all others; the result of one that passes at last has its first failure beside it")
 	flag.StringVar(&o.export, "export", "", "export the record of the run to this `file` when the tests have ended; for millrace and shadow")
 	flag.StringVar(&o.record, "record", "", "run nothing, and take over this results.tsv of a whole run by --by into test/e2e and docs/conformance.md")
 	flag.BoolVar(&o.page, "page", false, "run nothing, and write docs/conformance.md from test/e2e")
@@ -187,7 +190,7 @@ func (s *session) play(ctx context.Context, cluster *stage) error {
 			return s.file.add(test, r)
 		},
 	}
-	err := errors.Join(plan.play(ctx, left), cluster.alive())
+	err := errors.Join(plan.play(ctx, left), s.again(ctx, plan), cluster.alive())
 	switch {
 	case err != nil:
 		s.file.note(broken + ": " + firstWords(err.Error()))
@@ -196,6 +199,36 @@ func (s *session) play(ctx context.Context, cluster *stage) error {
 	}
 	return err
 }
+
+// again runs failed tests again, alone, as often as --flake-attempts says, and keeps the first failure.
+//
+// Errors: results could not be written.
+func (s *session) again(ctx context.Context, plan *schedule) error {
+	first := func(test string) string {
+		return strings.TrimPrefix(s.outcome[test].failure, failedAtFirst)
+	}
+	for attempt := 2; attempt <= s.attempts && ctx.Err() == nil; attempt++ {
+		failed := slices.DeleteFunc(slices.Clone(s.tests), func(test string) bool { return !s.outcome[test].failed() })
+		if len(failed) == 0 {
+			break
+		}
+		s.file.note(fmt.Sprintf("%d failed tests are run again, alone", len(failed)))
+		once := *plan
+		once.done = func(test string, r result) error {
+			if r.state == "passed" {
+				r.failure = failedAtFirst + first(test)
+			}
+			return plan.done(test, r)
+		}
+		if err := once.each(ctx, 1, failed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failedAtFirst begins what is kept beside the result of a test that has passed at last.
+const failedAtFirst = "failed at first: "
 
 // limitOf is the limit of a test that takes this long with kube-controller-manager.
 func (o options) limitOf(took time.Duration) time.Duration {

@@ -206,6 +206,13 @@ func TestARunOnAnotherVersionIsKeptApart(t *testing.T) {
 	if page, _ := os.ReadFile(pageFile(root)); !strings.Contains(string(page), "| 1 | 0 | [sig-apps] Job b\\|c: failed | ") {
 		t.Errorf("the page does not name what failed:\n%s", page)
 	}
+	put(t, file, ran("millrace")+"passed\t1.0\t[sig-apps] Job a\tfailed at first: a conflict\nabsent\t0.0\t[sig-apps] Job b|c\t\n"+noteOfEnd)
+	if err := record(root, options{by: "millrace", kubernetes: "1.34", record: file}); err != nil {
+		t.Fatal(err)
+	}
+	if page, _ := os.ReadFile(pageFile(root)); !strings.Contains(string(page), "| 1 | 1 | [sig-apps] Job a: passed when it was run again (failed at first: a conflict) | ") {
+		t.Errorf("the page does not name what was run again:\n%s", page)
+	}
 	for _, other := range []options{{by: "kcm", kubernetes: "1.35", record: file}, {by: "millrace", kubernetes: "1.33", record: file}} {
 		if err := record(root, other); err == nil {
 			t.Errorf("taken over: %+v", other)

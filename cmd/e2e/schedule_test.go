@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,5 +92,49 @@ func TestResultsThatCannotBeKeptAreAnError(t *testing.T) {
 	plan := &schedule{procs: 1, one: (&stagehand{}).one, done: func(string, result) error { return full }}
 	if err := plan.play(t.Context(), []string{"a"}); !errors.Is(err, full) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// TestFailedTestsAreRunAgain: with --flake-attempts a test that failed is run again, until it passes. Its result
+// says so then. Tests that passed, were skipped or are not in the suite are not run again.
+func TestFailedTestsAreRunAgain(t *testing.T) {
+	for attempts, want := range map[int]string{0: "", 1: "", 2: "flaky broken slow", 3: "flaky broken slow broken slow"} {
+		name := filepath.Join(t.TempDir(), "results.tsv")
+		file, _, err := begin(name, provenance{by: "millrace", version: "v", machine: "m"}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{options: options{attempts: attempts}, tests: []string{"good", "flaky", "broken", "slow", "skipped", "gone"}, file: file, outcome: map[string]result{
+			"good": {state: "passed"}, "flaky": {state: "failed", failure: "a conflict"}, "broken": {state: "panicked", failure: "first"}, "slow": {state: "timedout"},
+			"skipped": {state: "skipped"}, "gone": {state: absent},
+		}}
+		var run []string
+		runs := map[string]int{}
+		plan := &schedule{procs: 9, one: func(_ context.Context, test string) result {
+			run = append(run, test)
+			if runs[test]++; test == "flaky" || runs[test] == 2 {
+				return result{state: "passed"}
+			}
+			return result{state: "failed", failure: "again"}
+		}, done: func(test string, r result) error {
+			s.outcome[test] = r
+			return file.add(test, r)
+		}}
+		if err := errors.Join(s.again(t.Context(), plan), file.close()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(run, " "); got != want {
+			t.Errorf("with %d attempts it runs %q, want %q", attempts, got, want)
+		}
+		kept, err := readResults(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := kept.result("flaky"); attempts > 1 && (got.state != "passed" || got.failure != "failed at first: a conflict") || kept.noted("3 failed tests are run again") != (attempts > 1) {
+			t.Errorf("with %d attempts %+v is kept, and %v is noted", attempts, got, kept.notes)
+		}
+		if got := kept.result("broken"); attempts > 1 && (got.state == "passed") != (attempts > 2) {
+			t.Errorf("with %d attempts %+v is kept", attempts, got)
+		}
 	}
 }

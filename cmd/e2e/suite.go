@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,11 @@ type result struct {
 	state   string
 	took    time.Duration
 	failure string
+}
+
+// failed tells whether the test ran and did not pass.
+func (r result) failed() bool {
+	return !slices.Contains([]string{"passed", "skipped", absent, missing, ""}, r.state)
 }
 
 // missing is the state of a test without a result: it was not begun or was interrupted, or the suite does not
