@@ -61,7 +61,15 @@ func (b *bench) contender(name string) (contender, error) {
 		if _, err := os.Stat(b.binary); err != nil {
 			return nil, fmt.Errorf("find millrace (make build): %w", err)
 		}
-		return millrace{binary: b.binary, profiler: b.profiler, signs: true}, nil
+		m := millrace{binary: b.binary, profiler: b.profiler, signs: true}
+		if b.export != "" {
+			port, err := localcluster.FreePort()
+			if err != nil {
+				return nil, err
+			}
+			m.listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		}
+		return m, nil
 	case earlier:
 		signs, err := knowsSignatures(b.earlier)
 		return millrace{binary: b.earlier, called: earlier, signs: signs}, err
@@ -110,7 +118,8 @@ type millrace struct {
 	binary   string
 	called   string // "" for millrace
 	profiler *profiler
-	signs    bool // the program takes keys for its turns and outcomes
+	signs    bool   // the program takes keys for its turns and outcomes
+	listen   string // the bus's address for other processes, where one process has all services; empty: it has none
 }
 
 func (m millrace) name() string { return cmp.Or(m.called, "millrace") }
@@ -132,7 +141,7 @@ func (m millrace) alone(ctx context.Context, c *localcluster.Cluster, controller
 	return begin(ctx, m.unit(c, "", "millrace", append([]string{
 		"run",
 		"--kubeconfig=" + c.Kubeconfig(localcluster.Millrace), "--data-dir=" + m.store(c),
-		"--controllers=" + list(controllers), "--root-ca-file=" + c.RootCAFile(),
+		"--controllers=" + list(controllers), "--root-ca-file=" + c.RootCAFile(), "--nats-listen=" + m.listen,
 	}, flags...)...))
 }
 

@@ -187,10 +187,10 @@ func (b *bench) measure(ctx context.Context, who contender) (err error) {
 // exported writes the record of the running Millrace to the file that the flag names.
 func (b *bench) exported(ctx context.Context, f *field) error {
 	m, is := f.who.(millrace)
-	if b.export == "" || !is || len(f.units) == 0 {
+	if m.listen == "" || !is || len(f.units) == 0 {
 		return nil
 	}
-	out, err := exec.CommandContext(ctx, m.binary, "export", b.export, "--overwrite").CombinedOutput()
+	out, err := exec.CommandContext(ctx, m.binary, "export", b.export, "--overwrite", "--nats-url=nats://"+m.listen).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("export the record: %w\n%s", err, out)
 	}
