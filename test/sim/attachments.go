@@ -22,11 +22,14 @@ const letGo = 6 * time.Minute
 
 // detaches checks a volume that is about to be detached. Its node must not use it, neither by
 // its mounts nor by its status as seen, unless the node is out of service, or has not been
-// ready for the waiting time.
+// ready for the waiting time. If the log has lost what was seen of the node, its real status counts.
 func (g *guard) detaches(c *carrying, a *storagev1.VolumeAttachment) {
 	w := g.world
 	pv, _ := w.api.Get(volumeRef(*a.Spec.Source.PersistentVolumeName)).(*corev1.PersistentVolume)
 	seen, known := g.objectOf(c.turn, kinds.Nodes.Kind, nodeRef(a.Spec.NodeName)).(*corev1.Node)
+	if g.lostSince(c.turn, kinds.Nodes.Name) {
+		seen, known = w.api.Get(nodeRef(a.Spec.NodeName)).(*corev1.Node)
+	}
 	mounted := pv != nil && w.store.mounted[a.Spec.NodeName][nameOf(pv)]
 	used := mounted || pv != nil && known && slices.Contains(seen.Status.VolumesInUse, nameOf(pv))
 	g.unlisted(c, a, pv)

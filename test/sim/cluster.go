@@ -282,6 +282,9 @@ func (g *guard) cleans(c *carrying, pod *corev1.Pod) {
 // it.
 func (g *guard) objectOf(t events.Turn, kind kinds.Kind, ref events.Ref) metav1.Object {
 	log := g.world.bus.kinds[kind.Name].log
+	if g.lostSince(t, kind.Name) {
+		return nil
+	}
 	for i := min(int(t.Seen[kind.Name]), len(log)) - 1; i >= 0; i-- {
 		d := log[i].delta
 		if d.Ref != ref {

@@ -101,6 +101,7 @@ type heard struct {
 	version string
 	told    map[events.Ref][]telling // of the epoch, in order
 	lost    map[events.Ref][]telling // what the log had told, and lost
+	losses  []loss
 	// vague: the log has lost deltas, and the watcher has not yet said all of them again.
 	vague bool
 }
@@ -395,6 +396,7 @@ func (w *World) said(s *stream, d events.Delta) {
 // the last place that readers still find.
 func (g *guard) lost(kind kinds.Name, last uint64) {
 	log := g.logs[kind]
+	log.losses = append(log.losses, loss{g.world.now, last})
 	for ref, told := range log.told {
 		log.told[ref] = slices.DeleteFunc(told, func(t telling) bool {
 			if t.sequence > last {
@@ -404,6 +406,17 @@ func (g *guard) lost(kind kinds.Name, last uint64) {
 		})
 	}
 	log.version, log.vague = "", true
+}
+
+// loss is a loss of all messages of a log after the last one that is left.
+type loss struct {
+	at   time.Time
+	last uint64
+}
+
+// lostSince tells whether a log has lost something that a turn has seen.
+func (g *guard) lostSince(t events.Turn, kind kinds.Name) bool {
+	return slices.ContainsFunc(g.logs[kind].losses, func(l loss) bool { return !l.at.Before(t.Now) && l.last < t.Seen[kind] })
 }
 
 // before checks a request just before it happens: the garbage collector deletes nothing with a

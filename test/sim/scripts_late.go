@@ -37,7 +37,7 @@ func LateScenarios() []Scenario {
 		{Name: "a volume goes from claim to claim", Script: []Scene{static, claim("none"), dropClaim, scene("free it", freeVolume), claim("none")}},
 		{Name: "a pod moves", Script: []Scene{claim("fast"), pod("user0"), dropPod, scene("delete its node", func(w *World) {
 			w.Delete(nodeRef("node-0"), background)
-		}).after(20), pod("user0")}},
+		}).after(20), pod("user1")}},
 		{Name: "claims are heard of late", Script: []Scene{
 			scene("make a volume by hand", func(w *World) { made(w, "late") }),
 			scene("claim it", func(w *World) { w.Silence(kinds.PersistentVolumeClaims.Name, time.Minute); w.claim("late", "") }), pod("user0").after(1),

@@ -100,6 +100,7 @@ func (b *Blow) before(w *World) {
 	if step != b.At {
 		return
 	}
+	w.stirred = w.now // a world that never sleeps has its quiet time after the fault
 	switch b.What {
 	case KillReconcilers:
 		w.KillReplica(0)

@@ -3,6 +3,7 @@ package sim_test
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,10 +28,12 @@ var casts = map[string]func() []reconcile.Any{
 
 func cast(s sim.Scenario) []reconcile.Any { return casts[s.Cast]() }
 
+func scenarios() []sim.Scenario { return slices.Concat(sim.Scenarios(), sim.LateScenarios()) }
+
 // Every single fault strikes at every point of every scenario.
 func TestSieve(t *testing.T) {
 	var all, played atomic.Int64
-	for _, s := range sim.Scenarios() {
+	for _, s := range scenarios() {
 		for crew, options := range map[string]sim.Options{
 			"":              {},
 			", two of each": {Replicas: 2, Writers: 2},
@@ -65,7 +68,7 @@ func TestSieve(t *testing.T) {
 // The API server goes back to any earlier version at any point: a new epoch begins, no decision
 // of the old one is carried out, and the world comes to the state of its current specs.
 func TestRestores(t *testing.T) {
-	for _, s := range sim.Scenarios() {
+	for _, s := range scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			record, err := sim.Recorded(s, sim.Options{Mute: *one == ""}, cast(s))
@@ -100,7 +103,7 @@ func TestTheSieveBites(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, s := range sim.Scenarios() {
+			for _, s := range scenarios() {
 				if s.Cast != "" {
 					continue
 				}
