@@ -121,7 +121,7 @@ func TestReportCountsWhatDidNotRunAsFailed(t *testing.T) {
 func TestReadReportKeepsOnlyWhatRan(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
 	put(t, file, `[{"SpecReports":[
-	  {"ContainerHierarchyTexts":["[sig-apps] A","b"],"LeafNodeText":"c","LeafNodeType":"It","State":"passed","RunTime":2000000000},
+	  {"ContainerHierarchyTexts":["[sig-apps] A","b"],"LeafNodeText":"c ","LeafNodeType":"It","State":"passed","RunTime":2000000000},
 	  {"ContainerHierarchyTexts":["[sig-apps] A"],"LeafNodeText":"filtered","LeafNodeType":"It","State":"skipped"},
 	  {"ContainerHierarchyTexts":["[sig-apps] A"],"LeafNodeText":"gave up","LeafNodeType":"It","State":"skipped","Failure":{"Message":"needs\n  a cloud"}},
 	  {"LeafNodeType":"SynchronizedBeforeSuite","State":"passed"}]}]`)

@@ -118,7 +118,7 @@ func fileName(test string) string {
 
 func (s *suite) args(dir, name string) []string {
 	return []string{
-		"--ginkgo.focus=^Kubernetes e2e suite " + regexp.QuoteMeta(name) + "$",
+		"--ginkgo.focus=^Kubernetes e2e suite " + regexp.QuoteMeta(name) + " *$", // some names end with a space
 		"--ginkgo.timeout=" + s.limit(name).String(), "--ginkgo.grace-period=20s",
 		"--ginkgo.json-report=" + filepath.Join(dir, "report.json"),
 		"--ginkgo.no-color", "--ginkgo.silence-skips", "--ginkgo.poll-progress-after=0",
@@ -162,7 +162,7 @@ func readReport(file string) (map[string]result, error) {
 			if spec.LeafNodeType != "It" || skippedByFilter {
 				continue
 			}
-			name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), " ")
+			name := strings.TrimSpace(strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), " "))
 			results[name] = result{state: spec.State, took: spec.RunTime, failure: firstWords(spec.Failure.Message)}
 		}
 	}
