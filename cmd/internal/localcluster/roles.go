@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millrace/millrace/cmd/internal/doctor"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
@@ -12,11 +13,16 @@ import (
 // applyRoles applies the RBAC roles of Millrace's services, for [users]. The roles have names of
 // their own, so that the manifests of deployments can be applied in addition.
 func (c *Cluster) applyRoles(ctx context.Context) error {
-	minor, err := c.Programs.Minor()
+	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	text, err := roles(minor < rights.ConstrainedSince)
+	info, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("ask the API server for its version: %w", err)
+	}
+	is := doctor.ServerVersion{Major: info.Major, Minor: info.Minor, GitVersion: info.GitVersion}
+	text, err := roles(!is.Constrains())
 	if err != nil {
 		return err
 	}
