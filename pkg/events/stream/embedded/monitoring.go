@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Monitoring answers /varz and /jsz as NATS' own monitoring endpoint does, for
-// [Options.Monitoring] and for exporters.
+// Monitoring answers /varz and /jsz as NATS' own monitoring endpoint does, for the option Monitoring of package
+// stream and for exporters.
 func (s *Server) Monitoring() map[string]http.Handler {
 	return map[string]http.Handler{"/varz": http.HandlerFunc(s.nats.HandleVarz), "/jsz": http.HandlerFunc(s.nats.HandleJsz)}
 }
