@@ -17,7 +17,9 @@ type Message struct {
 	Subject string
 	Header  map[string][]string
 	Data    []byte
-	// Stream, Sequence and Time tell where and when the message was stored; zero before that.
+	// Stream, Sequence and Time tell where and when the message was stored; zero before that. A
+	// reader in the process that published the message may get a Time some milliseconds later than
+	// the server's.
 	Stream   string
 	Sequence uint64
 	Time     time.Time

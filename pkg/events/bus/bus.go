@@ -133,7 +133,8 @@ type Appender interface {
 type Reader interface {
 	// Follow reads a stream in order from a sequence (inclusive; 0 or 1: from the start),
 	// continues with messages that are stored later, and returns nil when the context ends. It
-	// survives reconnects without gaps. Batches have any size; the handler owns them. An error
+	// survives reconnects without gaps. Batches have any size. The handler owns them, but must not
+	// change the headers and bodies of their messages, which other readers may have, too. An error
 	// of the handler ends Follow. The error is ErrNoStream if the stream does not exist or is
 	// deleted; ErrOvertaken if the stream was emptied or re-created during the read, so that
 	// sequences go back; and events.ErrDamaged if the bus cannot read on.

@@ -89,32 +89,48 @@ func newAckTimer() *ackTimer {
 }
 
 // arm sets the timer if it is not set and there is something to acknowledge.
-func (t *ackTimer) arm(f *follower) {
-	if !t.set && f.processed != nil && f.acks.some() {
+func (t *ackTimer) arm(s *session) {
+	if !t.set && s.processed != nil && s.unacknowledged() {
 		t.set = true
 		t.Reset(ackEvery)
 	}
 }
 
 // ticked acknowledges, and sets the timer again if something is left.
-func (t *ackTimer) ticked(f *follower) {
+func (t *ackTimer) ticked(s *session) {
 	t.set = false
-	f.acknowledge()
-	t.arm(f)
+	s.acknowledge()
+	t.arm(s)
 }
 
 // end acknowledges for the last time.
-func (t *ackTimer) end(f *follower) {
-	if t.Stop(); f.processed != nil {
-		f.acknowledge()
+func (t *ackTimer) end(s *session) {
+	if t.Stop(); s.processed != nil {
+		s.acknowledge()
 	}
 }
 
+// unacknowledged tells whether a message is left to acknowledge.
+func (s *session) unacknowledged() bool {
+	if s.local != nil {
+		return s.position < s.next
+	}
+	return s.acks.some()
+}
+
 // acknowledge tells the server how far the reader has dealt with the stream. The next
-// acknowledgement makes up for a lost one.
-func (f *follower) acknowledge() {
-	if to := f.acks.replyUpTo(f.processed()); to != "" {
-		_ = f.bus.conn.Publish(to, nil)
+// acknowledgement makes up for a lost one. The server has not delivered what was handed over
+// here, so it is told the consumer's position.
+func (s *session) acknowledge() {
+	if s.local == nil {
+		if to := s.acks.replyUpTo(s.processed()); to != "" {
+			_ = s.bus.conn.Publish(to, nil)
+		}
+		return
+	}
+	if at := min(s.processed()+1, s.next); at > s.position {
+		s.position = at
+		s.bus.resetConsumer(s.stream, s.source.CachedInfo().Name, at)
 	}
 }
 

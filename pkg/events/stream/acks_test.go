@@ -43,7 +43,7 @@ func TestAnswersForMessages(t *testing.T) {
 func TestWhenAReaderAcknowledges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dealt, asked := uint64(0), 0
-		f := &follower{processed: func() uint64 { asked++; return dealt }}
+		f := &session{follower: &follower{processed: func() uint64 { asked++; return dealt }}}
 		timer := newAckTimer()
 		ticks := func(within time.Duration) bool {
 			select {
@@ -70,7 +70,7 @@ func TestWhenAReaderAcknowledges(t *testing.T) {
 		if timer.end(f); asked != 3 {
 			t.Error("at the end it does not acknowledge")
 		}
-		other := &follower{}
+		other := &session{follower: &follower{}}
 		other.acks.add(1, "")
 		timer = newAckTimer()
 		if timer.arm(other); ticks(time.Hour) {

@@ -57,9 +57,9 @@ type appender struct {
 
 	mu          sync.Mutex
 	batch       *ingest.Batch
-	before      uint64 // the log's last sequence before the batch
-	unconfirmed []int  // the sizes of what is not known to be stored, oldest first
-	size        int    // their sum
+	before      uint64           // the log's last sequence before the batch
+	unconfirmed []events.Message // what is not known to be stored, oldest first
+	size        int              // of unconfirmed, in bytes
 	used        time.Time
 	// connection is the connection's own count of reconnects when the batch began. The callback
 	// of a reconnect may run too late, after the first message that follows the reconnect.
@@ -86,7 +86,7 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 	if a.err != nil {
 		return a.err
 	}
-	size := len(m.Data) + len(m.Subject)
+	size := sizeOf(m)
 	room, err := a.hasRoom(maxInFlight-1, maxBytesInFlight-size)
 	switch {
 	case err != nil:
@@ -101,7 +101,7 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 	if ttl := a.lifetime(m); ttl != "" {
 		out.Header[jetstream.MsgTTLHeader] = []string{ttl}
 	}
-	out.Reply = a.next(size)
+	out.Reply = a.next(published(out, a.stream, a.last+1))
 	if err := a.bus.conn.PublishMsg(out); err != nil {
 		return a.fail(err)
 	}
@@ -111,7 +111,7 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 
 // next is the reply subject of the next message. It starts a new batch when there is none, or
 // when the server may have forgotten the current one.
-func (a *appender) next(size int) string {
+func (a *appender) next(m events.Message) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -120,7 +120,7 @@ func (a *appender) next(size int) string {
 		a.batch, a.before, a.connection = ingest.New(a.inbox, nuid.Next()), a.last, connection
 	}
 	a.used = now
-	a.unconfirmed, a.size = append(a.unconfirmed, size), a.size+size
+	a.unconfirmed, a.size = append(a.unconfirmed, m), a.size+sizeOf(m)
 	return a.batch.Next()
 }
 
@@ -136,17 +136,31 @@ func (a *appender) receive(m *nats.Msg) {
 	} else {
 		a.batch.Hear(m.Data)
 	}
-	done := len(a.unconfirmed) - a.batch.Open()
-	for _, size := range a.unconfirmed[:done] {
-		a.size -= size
-	}
-	a.unconfirmed = a.unconfirmed[:copy(a.unconfirmed, a.unconfirmed[done:])]
+	a.confirm(len(a.unconfirmed) - a.batch.Open())
 	a.stored.Store(a.before + a.batch.Stored())
 	select {
 	case a.answered <- struct{}{}:
 	default:
 	}
 }
+
+// confirm hands over the oldest messages, which are stored now. The server has stamped them a moment
+// ago.
+func (a *appender) confirm(stored int) {
+	now := time.Now()
+	for i := range a.unconfirmed[:stored] {
+		m := &a.unconfirmed[i]
+		a.size -= sizeOf(*m)
+		m.Time = now
+		a.bus.local.Store(*m)
+	}
+	rest := copy(a.unconfirmed, a.unconfirmed[stored:])
+	clear(a.unconfirmed[rest:])
+	a.unconfirmed = a.unconfirmed[:rest]
+}
+
+// sizeOf is how much a message counts against the bound of bytes in flight.
+func sizeOf(m events.Message) int { return len(m.Data) + len(m.Subject) }
 
 // lifetime is the TTL of a message; "" for as long as the log keeps all messages. Newer marks
 // replace a mark.
@@ -222,6 +236,7 @@ func (a *appender) ping() error {
 
 func (a *appender) fail(err error) error {
 	err = translated(a.ctx, err)
+	a.bus.local.Lose(a.stream)
 	if hasNoListener(err) {
 		// The log is gone, or the server is only just starting.
 		if _, lookup := a.bus.info(a.ctx, a.stream); errors.Is(lookup, bus.ErrNoStream) {
@@ -240,5 +255,8 @@ func (a *appender) Close() error {
 		a.err = fmt.Errorf("append to %s: %w", a.stream, bus.ErrClosed)
 	}
 	a.cancel()
+	if done, _ := a.hasRoom(0, 0); !done {
+		a.bus.local.Lose(a.stream)
+	}
 	return a.answers.Unsubscribe()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/handover"
 )
 
 // Bus is a [bus.Bus] on JetStream.
@@ -23,6 +24,9 @@ type Bus struct {
 	stats   *stats
 	// make creates streams and consumers, itself or through the provisioner.
 	make maker
+	// local passes what is published here to readers of this process; nil: they read it from the
+	// server.
+	local *handover.Hub
 
 	// handles caches the streams from which single messages have been read.
 	handles sync.Map // name -> jetstream.Stream
@@ -59,6 +63,9 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 	b := &Bus{
 		options: options, stats: newStats(),
 		closed: make(chan struct{}), mayHaveMissed: make(chan struct{}), waiting: map[*requestGuard]struct{}{},
+	}
+	if options.Server != nil {
+		b.local = options.Server.Handover()
 	}
 	b.make = direct{b}
 	if options.orders {

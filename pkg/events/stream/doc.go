@@ -16,6 +16,8 @@
 //   - A reader of a stream is an ephemeral consumer. The reader creates a new one, from the
 //     next sequence, whenever there is any doubt: a reconnect, a missing heartbeat, a hole
 //     in the consumer's own count (never in the stream's: expired marks leave holes there).
+//   - In one process with the server, readers of logs and outcomes get what is stored from its
+//     publishers (package handover); their consumers are paused, and keep their positions.
 //   - A reader that wants most of a stream, and has the right, gets it from a backup
 //     ([Options].Backups): the same messages, packed together in large pieces. When the
 //     backup fails, a consumer delivers the rest.

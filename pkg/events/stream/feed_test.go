@@ -155,8 +155,8 @@ func (s source) Info(context.Context) (*jetstream.ConsumerInfo, error) {
 // in a row, cannot read them.
 func TestWhenAStreamIsDamaged(t *testing.T) {
 	t.Parallel()
-	f, away := &follower{next: 7}, errors.New("away")
-	stuck := 0
+	away := errors.New("away")
+	f := &session{follower: &follower{bus: &Bus{}, next: 7}, idle: time.NewTimer(time.Hour)}
 	for i, step := range []struct {
 		source source
 		next   uint64
@@ -164,14 +164,17 @@ func TestWhenAStreamIsDamaged(t *testing.T) {
 		err    error
 	}{
 		{source{pending: 0}, 7, 0, nil}, {source{err: away}, 7, 0, away}, {source{pending: 5}, 7, 1, nil}, {source{pending: 0}, 7, 0, nil},
-		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, errMayHaveMissed}, // a session that only lost its request is begun anew
-		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 0, events.ErrDamaged},
-		{source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 0, errMayHaveMissed}, // it got further meanwhile
+		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 2, errMayHaveMissed}, // a session that only lost its request is begun anew
+		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 2, events.ErrDamaged},
+		{source{pending: 0}, 9, 0, nil}, {source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 2, errMayHaveMissed}, // it got further meanwhile
 	} {
-		f.next = step.next
-		var err error
-		if stuck, err = f.stuck(t.Context(), step.source, stuck); stuck != step.stuck || !errors.Is(err, step.err) {
-			t.Errorf("step %d: %d times, %v; want %d, %v", i, stuck, err, step.stuck, step.err)
+		f.next, f.source = step.next, step.source
+		err := f.checkIdle(t.Context())
+		if f.stuck != step.stuck || !errors.Is(err, step.err) {
+			t.Errorf("step %d: %d times, %v; want %d, %v", i, f.stuck, err, step.stuck, step.err)
+		}
+		if errors.Is(err, errMayHaveMissed) {
+			f.stuck = 0 // a new session
 		}
 	}
 }
@@ -180,40 +183,40 @@ func TestWhenAStreamIsDamaged(t *testing.T) {
 type kept struct {
 	jetstream.Stream
 	info *jetstream.StreamInfo
-	at   time.Time // of the message that was read last
+	sum  string // of the message that was read last
 	err  error
 }
 
 func (k kept) CachedInfo() *jetstream.StreamInfo { return k.info }
 
 func (k kept) GetMsg(context.Context, uint64, ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
-	return &jetstream.RawStreamMsg{Time: k.at}, k.err
+	return &jetstream.RawStreamMsg{Header: nats.Header{events.HeaderSum: {k.sum}}}, k.err
 }
 
 // A stream is still the same if it was created at the same time, does not end earlier, and has
 // the message that was read last, or lost it to its age.
 func TestWhichStreamWasRead(t *testing.T) {
 	t.Parallel()
-	made, at, away := time.Unix(100, 0), time.Unix(200, 0), errors.New("away")
+	made, sum, away := time.Unix(100, 0), "a", errors.New("away")
 	for name, c := range map[string]struct {
 		made time.Time
 		last uint64
 		read bool
-		at   time.Time
+		sum  string
 		err  error
 		want error
 	}{
-		"the same":               {made, 9, true, at, nil, nil},
-		"made anew":              {made.Add(1), 9, true, at, nil, bus.ErrOvertaken},
-		"it ends where it did":   {made, 6, true, at, nil, nil},
-		"it ends before":         {made, 5, true, at, nil, bus.ErrOvertaken},
-		"another message":        {made, 9, true, at.Add(1), nil, bus.ErrOvertaken},
-		"a message that is gone": {made, 9, true, at, jetstream.ErrMsgNotFound, nil},
-		"it does not say":        {made, 9, true, at, away, away},
-		"nothing was read yet":   {made, 9, false, at.Add(1), away, nil},
+		"the same":               {made, 9, true, sum, nil, nil},
+		"made anew":              {made.Add(1), 9, true, sum, nil, bus.ErrOvertaken},
+		"it ends where it did":   {made, 6, true, sum, nil, nil},
+		"it ends before":         {made, 5, true, sum, nil, bus.ErrOvertaken},
+		"another message":        {made, 9, true, "b", nil, bus.ErrOvertaken},
+		"a message that is gone": {made, 9, true, sum, jetstream.ErrMsgNotFound, nil},
+		"it does not say":        {made, 9, true, sum, away, away},
+		"nothing was read yet":   {made, 9, false, "b", away, nil},
 	} {
-		f := &follower{next: 7, created: made, last: at, read: c.read}
-		found := kept{info: &jetstream.StreamInfo{Created: c.made, State: jetstream.StreamState{LastSeq: c.last}}, at: c.at, err: c.err}
+		f := &follower{next: 7, created: made, last: sum, read: c.read}
+		found := kept{info: &jetstream.StreamInfo{Created: c.made, State: jetstream.StreamState{LastSeq: c.last}}, sum: c.sum, err: c.err}
 		if err := f.sameStream(t.Context(), found); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -247,7 +250,7 @@ func TestHowLongADeltaIsKept(t *testing.T) {
 // precedence.
 func TestWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	a := &appender{unconfirmed: []int{10, 20}, size: 30}
+	a := &appender{unconfirmed: make([]events.Message, 2), size: 30}
 	for _, c := range []struct {
 		messages, bytes int
 		within          bool

@@ -40,7 +40,7 @@ type follower struct {
 	bus     *Bus
 	stream  string
 	next    uint64    // the lowest sequence that the handler has not received
-	last    time.Time // when the message before next was stored
+	last    string    // the checksum of the message before next
 	read    bool      // the message before next has been read
 	created time.Time // when the stream was created, as of the first session
 	stuckAt uint64    // the sequence at which an earlier session was stuck; 0: none was
@@ -115,24 +115,17 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	defer f.deleteConsumer(ctx, source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
-	idle := time.NewTimer(stuckPoll)
-	defer idle.Stop()
-	acking := newAckTimer()
-	defer acking.end(f)
-	for stuck, rest := 0, stuckPoll; ; {
+	s := &session{follower: f, source: source, feed: feed, handle: handle, idle: time.NewTimer(stuckPoll), acking: newAckTimer()}
+	defer s.end()
+	if err := s.attach(request, source.CachedInfo().NumPending); err != nil {
+		return err
+	}
+	for {
 		select {
-		case <-acking.C:
-			acking.ticked(f)
-			continue
-		case <-idle.C:
-			if stuck, err = f.stuck(request, source, stuck); err != nil {
-				return translated(request, err)
-			}
-			if rest = min(2*rest, f.bus.options.intervals().consumerChecksIdle); stuck > 0 {
-				rest = stuckPoll
-			}
-			idle.Reset(rest)
-			continue
+		case <-s.acking.C:
+			s.acking.ticked(s)
+		case <-s.idle.C:
+			err = s.checkIdle(request)
 		case <-request.Done():
 			return context.Cause(request)
 		case <-f.bus.closed:
@@ -140,14 +133,10 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		case <-shaken:
 			return errMayHaveMissed
 		case <-feed.ready:
+			err = s.takeReceived(request)
+		case <-s.local.Ready():
+			err = s.takeLocal()
 		}
-		batch, _, err := feed.take()
-		stuck, rest = 0, stuckPoll
-		idle.Reset(rest)
-		if err := f.deliver(f.withoutRead(batch), handle); err != nil {
-			return err
-		}
-		acking.arm(f)
 		if err != nil {
 			return translated(request, err)
 		}
@@ -164,25 +153,6 @@ func (b *Bus) pulling(feed *prefetch) []jetstream.PullConsumeOpt {
 	}
 }
 
-// stuck counts how often in a row the server had messages and delivered none. A server that
-// cannot read a block of messages stops there, and reports it only in its log. The first time,
-// stuck starts a new session, since the old one may only have lost its pull request.
-func (f *follower) stuck(ctx context.Context, source jetstream.Consumer, before int) (int, error) {
-	info, err := source.Info(ctx)
-	switch {
-	case err != nil:
-		return 0, err
-	case info.NumPending == 0:
-		return 0, nil
-	case before+1 < stuckPolls:
-		return before + 1, nil
-	case f.stuckAt != f.next:
-		f.stuckAt = f.next
-		return 0, errMayHaveMissed
-	}
-	return 0, fmt.Errorf("%w: the server has %d messages from %d on and does not deliver them", events.ErrDamaged, info.NumPending, f.next)
-}
-
 func (f *follower) deliver(batch []events.Message, handle func([]events.Message) error) error {
 	if len(batch) == 0 {
 		return nil
@@ -193,11 +163,11 @@ func (f *follower) deliver(batch []events.Message, handle func([]events.Message)
 		}
 	}
 	newest := batch[len(batch)-1]
-	sequence, at := newest.Sequence, newest.Time // the handler owns the batch
+	sequence, sum := newest.Sequence, newest.Get(events.HeaderSum) // the handler owns the batch
 	if err := handle(batch); err != nil {
 		return &handlerError{err}
 	}
-	f.next, f.last, f.read = sequence+1, at, true
+	f.next, f.last, f.read = sequence+1, sum, true
 	return nil
 }
 
@@ -261,8 +231,8 @@ func (f *follower) sameStream(ctx context.Context, handle jetstream.Stream) erro
 		return nil // coalesced away or expired since
 	case err != nil:
 		return err
-	case !m.Time.Equal(f.last):
-		return fmt.Errorf("%w: message %d was stored at %v, and now another at %v", bus.ErrOvertaken, f.next-1, f.last, m.Time)
+	case m.Header.Get(events.HeaderSum) != f.last:
+		return fmt.Errorf("%w: message %d had the checksum %q, and now there is another with %q", bus.ErrOvertaken, f.next-1, f.last, m.Header.Get(events.HeaderSum))
 	}
 	return nil
 }

@@ -18,12 +18,28 @@ import (
 // Store stores a message if the last message of its subject has the sequence expect; see
 // [bus.Publisher].
 func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
-	return b.publish(ctx, m, jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
+	ack, err := b.publish(ctx, outgoing(m, jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10)))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
 }
 
-// Put stores a message once per id; see [bus.Publisher].
+// Put stores a message once per id; see [bus.Publisher]. It hands an outcome over to the readers
+// of this process.
 func (b *Bus) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
-	return b.publish(ctx, m, jetstream.MsgIDHeader, id)
+	out := outgoing(m, jetstream.MsgIDHeader, id)
+	ack, err := b.publish(ctx, out)
+	switch {
+	case err != nil: // perhaps it was stored
+		if controller, _, _, other := subject.ParseTurn(m.Subject); other == nil {
+			b.local.Lose(subject.OutcomeStream(controller))
+		}
+		return 0, err
+	case !ack.Duplicate: // else it was stored earlier, perhaps with another content
+		b.local.Store(published(out, ack.Stream, ack.Sequence))
+	}
+	return ack.Sequence, nil
 }
 
 // Schedule sets the wake of a key; see [bus.Publisher]. It writes the header itself because the
@@ -35,11 +51,11 @@ func (b *Bus) Schedule(ctx context.Context, w events.Wake) error {
 		return fmt.Errorf("schedule %s for %v: %w", w.Controller, w.Key, err)
 	}
 	m.Subject = subject.Schedule(w.Controller, w.Key)
-	_, err = b.publish(ctx, m,
+	_, err = b.publish(ctx, outgoing(m,
 		jetstream.ScheduleHeader, "@at "+formatTime(w.At),
 		jetstream.ScheduleTargetHeader, subject.Wake(w.Controller, w.Key),
 		jetstream.ScheduleTTLHeader, seconds(wakeAge),
-	)
+	))
 	return err
 }
 
@@ -56,21 +72,21 @@ func formatTime(at time.Time) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// publish stores one message with additional headers, given as key, value, ...
-func (b *Bus) publish(ctx context.Context, m events.Message, more ...string) (uint64, error) {
+// publish stores one message.
+func (b *Bus) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
 	request, done := b.guarded(ctx, m.Subject)
 	defer done()
-	ack, err := b.js.PublishMsg(request, outgoing(m, more...))
+	ack, err := b.js.PublishMsg(request, m)
 	if err != nil {
 		if hasNoListener(err) {
 			err = b.whyUnanswered(ctx, m.Subject, err)
 		}
 		err = translated(request, err)
 		b.stats.failed(err)
-		return 0, fmt.Errorf("publish on %s: %w", m.Subject, err)
+		return nil, fmt.Errorf("publish on %s: %w", m.Subject, err)
 	}
 	b.stats.published.WithLabelValues(ack.Stream).Inc()
-	return ack.Sequence, nil
+	return ack, nil
 }
 
 // whyUnanswered tells whether the stream does not exist, or the server is not ready to serve
@@ -98,6 +114,11 @@ func outgoing(m events.Message, more ...string) *nats.Msg {
 		m.Header[more[i]] = []string{more[i+1]}
 	}
 	return &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data}
+}
+
+// published is a message as its readers get it, but for the time: the server stamped it a moment ago.
+func published(m *nats.Msg, stream string, sequence uint64) events.Message {
+	return events.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: stream, Sequence: sequence, Time: time.Now()}
 }
 
 var _ bus.Publisher = (*Bus)(nil)

@@ -11,8 +11,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
-// Last is the newest message of a subject; see [bus.Reader].
+// Last is the newest message of a subject; see [bus.Reader]. One that this process has just
+// published is found without the server.
 func (b *Bus) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
+	if m, ok := b.local.Last(stream, subject); ok {
+		b.stats.handedOver.WithLabelValues(stream).Inc()
+		return m, true, nil
+	}
 	return b.get(ctx, stream, func(ctx context.Context, s jetstream.Stream) (*jetstream.RawStreamMsg, error) {
 		return s.GetLastMsgForSubject(ctx, subject)
 	})

@@ -16,6 +16,7 @@ type stats struct {
 	redelivered *prometheus.CounterVec
 	recreated   *prometheus.CounterVec
 	restarts    *prometheus.CounterVec
+	handedOver  *prometheus.CounterVec
 	dropped     prometheus.Counter
 	forbidden   prometheus.Counter
 	unsealed    *prometheus.CounterVec
@@ -36,6 +37,7 @@ func newStats() *stats {
 		redelivered: vec("redelivered_total", "Redeliveries of messages.", "stream", "consumer"),
 		recreated:   vec("astray_total", "Consumers that were recreated because they had lost their position: the stream is shorter than their position, or they delivered history again.", "stream", "consumer"),
 		restarts:    vec("reader_restarts_total", "Restarts of readers and workers.", "stream"),
+		handedOver:  vec("handed_over_total", "Messages that were read from a publisher in the same process, without the server, by stream.", "stream"),
 		dropped:     one("slow_reader_total", "Times that the NATS server reported this process as a slow consumer."),
 		unsealed:    vec("unsealed_total", "Messages without a checksum, stored by an older version.", "stream"),
 		forbidden:   one("forbidden_total", "Requests that the NATS server's permissions denied."),
@@ -48,7 +50,7 @@ func newStats() *stats {
 }
 
 func (s *stats) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.recreated, s.restarts, s.dropped, s.forbidden, s.unsealed, s.crowded, s.audit}
+	return []prometheus.Collector{s.published, s.refused, s.redelivered, s.recreated, s.restarts, s.handedOver, s.dropped, s.forbidden, s.unsealed, s.crowded, s.audit}
 }
 
 func (s *stats) failed(err error) {

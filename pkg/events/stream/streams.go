@@ -160,6 +160,7 @@ func (b direct) remove(ctx context.Context, name string) error {
 	if err := translated(request, b.js.DeleteStream(request, name)); err != nil && !errors.Is(err, bus.ErrNoStream) {
 		return fmt.Errorf("delete stream %s: %w", name, err)
 	}
+	b.local.Lose(name)
 	return nil
 }
 

@@ -74,6 +74,7 @@ type Server struct {
 	guests  atomic.Pointer[server.Account] // nil: there are none
 	space   *storeSpace
 	users   []*server.User // of the accounts
+	local   local
 }
 
 // Serve starts a server on a data directory. When it returns, a standalone server has restored
@@ -96,6 +97,7 @@ func Serve(options Options) (*Server, error) {
 		return nil, fmt.Errorf("use data directory %s: %w", options.Dir, err)
 	}
 	s := &Server{lock: lock, options: options}
+	s.local.hub = options.hub()
 	if err := s.start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start NATS on data directory %s: %w", options.Dir, err), s.lock.release())
 	}
@@ -127,8 +129,10 @@ func (s *Server) launch() error {
 	if err != nil {
 		return err
 	}
-	if s.options.GuestPassword != "" || s.options.Password != "" {
-		settings.CustomClientAuthentication = &authenticator{s.options.Password, s.options.GuestPassword, s.guests.Load}
+	if open := s.options.GuestPassword == "" && s.options.Password == ""; s.options.Accounts == "" && (!open || s.options.Listen != "") {
+		settings.CustomClientAuthentication = &authenticator{
+			main: s.options.Password, guest: s.options.GuestPassword, guests: s.guests.Load, open: open, outside: s.noteOutsider,
+		}
 	}
 	s.users = settings.Users
 	s.space = &storeSpace{options: s.options}
@@ -285,6 +289,7 @@ func (s *Server) URL() string {
 // Close stops the server, which takes about 10 ms for each durable consumer, and releases the
 // data directory. All acknowledged messages are on disk then.
 func (s *Server) Close() error {
+	s.stopChecks()
 	if err := s.stop(); err != nil {
 		// The server still writes: no other process may get the directory.
 		return err

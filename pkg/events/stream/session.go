@@ -1,0 +1,165 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/stream/handover"
+	"github.com/millrace/millrace/pkg/events/subject"
+)
+
+// session is a reader's use of one consumer. It begins with what the server delivers. When it has
+// read everything, and the publishers are in this process, it pauses the consumer and takes
+// messages where they are published ([handover.Hub]). The paused consumer still keeps the
+// reader's position, and tells when the stream is deleted.
+type session struct {
+	*follower
+	source jetstream.Consumer
+	feed   *prefetch
+	handle func([]events.Message) error
+	acking *ackTimer
+
+	local    *handover.Reader // nil: the server delivers
+	position uint64           // the consumer's position while it is paused
+
+	idle  *time.Timer
+	rest  time.Duration // between two checks
+	stuck int           // how many checks in a row found messages that do not arrive
+}
+
+const (
+	// localCheck is after how long a reader first compares what was handed over with the stream: a
+	// message may have been stored while it attached.
+	localCheck = 250 * time.Millisecond
+	// pausedFor is for how long a consumer is paused. Its reader ends long before.
+	pausedFor = 365 * 24 * time.Hour
+)
+
+// isHandedOver tells whether all publishers of a stream hand over what they store: those of logs
+// and outcomes.
+func isHandedOver(stream string) bool {
+	_, log := subject.KindOfStream(stream)
+	return log || strings.HasPrefix(stream, subject.OutcomeStream(""))
+}
+
+// attach goes over to the publishers of this process if the server has no more messages for the
+// reader.
+func (s *session) attach(ctx context.Context, pending uint64) error {
+	if s.local != nil || pending > 0 || !isHandedOver(s.stream) {
+		return nil
+	}
+	local := s.bus.local.Attach(s.stream, s.next)
+	if local == nil {
+		return nil
+	}
+	s.local, s.position = local, s.next
+	if s.processed != nil {
+		s.position = 0 // it follows from what the reader has dealt with
+	}
+	if _, err := s.bus.js.PauseConsumer(ctx, s.stream, s.source.CachedInfo().Name, time.Now().Add(pausedFor)); err != nil {
+		return fmt.Errorf("pause the reader of %s: %w", s.stream, err)
+	}
+	s.rest = localCheck
+	s.idle.Reset(localCheck)
+	return nil
+}
+
+// resetConsumer moves a consumer to a sequence. It does not wait for the answer, without whose
+// subject the server ignores the request.
+func (b *Bus) resetConsumer(stream, consumer string, sequence uint64) {
+	_ = b.conn.PublishRequest(b.api("CONSUMER.RESET."+stream+"."+consumer), b.conn.NewInbox(), fmt.Appendf(nil, `{"seq":%d}`, sequence))
+}
+
+// takeReceived hands over what the server has delivered.
+func (s *session) takeReceived(ctx context.Context) error {
+	batch, behind, failure := s.feed.take()
+	if err := s.take(batch); err != nil {
+		return err
+	}
+	if failure != nil {
+		return failure
+	}
+	return s.attach(ctx, behind)
+}
+
+// takeLocal hands over what was published in this process.
+func (s *session) takeLocal() error {
+	batch, err := s.local.Take()
+	if err != nil {
+		return err
+	}
+	s.bus.stats.handedOver.WithLabelValues(s.stream).Add(float64(len(batch)))
+	return s.take(batch)
+}
+
+func (s *session) take(batch []events.Message) error {
+	s.stuck, s.rest = 0, stuckPoll
+	s.idle.Reset(s.rest)
+	if err := s.deliver(s.withoutRead(batch), s.handle); err != nil {
+		return err
+	}
+	s.acking.arm(s)
+	return nil
+}
+
+func (s *session) end() {
+	s.idle.Stop()
+	s.acking.end(s)
+	s.local.Detach()
+}
+
+// checkIdle looks whether the stream has messages that do not arrive. While it has none, the reader
+// asks less and less often.
+func (s *session) checkIdle(ctx context.Context) error {
+	missing, err := s.missing(ctx)
+	if err != nil {
+		return err
+	}
+	if missing == 0 {
+		s.stuck, s.rest = 0, min(2*s.rest, s.bus.options.intervals().consumerChecksIdle)
+		s.idle.Reset(s.rest)
+		return nil
+	}
+	if s.stuck++; s.stuck >= stuckPolls {
+		return s.stalled(missing)
+	}
+	s.rest = stuckPoll
+	if s.local != nil {
+		s.rest = localCheck
+	}
+	s.idle.Reset(s.rest)
+	return nil
+}
+
+// missing is how many messages the stream has behind those that were read.
+func (s *session) missing(ctx context.Context) (uint64, error) {
+	if s.local == nil {
+		info, err := s.source.Info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return info.NumPending, nil
+	}
+	state, err := s.bus.StreamState(ctx, s.stream)
+	if err != nil {
+		return 0, err
+	}
+	return max(state.Last+1, s.next) - s.next, nil
+}
+
+// stalled is the error of a reader that gets no messages although the stream has some. A server
+// that cannot read a block of messages stops there, and reports it only in its log. The first
+// time, a new session begins, since the old one may only have lost its pull request, or a message
+// was stored and not handed over.
+func (s *session) stalled(missing uint64) error {
+	if s.local != nil || s.stuckAt != s.next {
+		s.stuckAt = s.next
+		return errMayHaveMissed
+	}
+	return fmt.Errorf("%w: the server has %d messages from %d on and does not deliver them", events.ErrDamaged, missing, s.next)
+}
