@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/growstack"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -69,6 +70,7 @@ func (f *inFlightTurns) take(at claim.Place, d bus.Delivery, fresh bool, carry f
 	}
 	f.metrics.inFlight.WithLabelValues(at.Controller).Inc()
 	f.turns.Go(func() {
+		growstack.Grow()
 		defer f.metrics.inFlight.WithLabelValues(at.Controller).Dec()
 		carry()
 	})

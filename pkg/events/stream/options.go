@@ -155,6 +155,7 @@ func (o Options) nats(b *Bus) []nats.Option {
 		// No buffering while the connection is down: the publisher gets the error, and decides
 		// anew.
 		nats.ReconnectBufSize(-1),
+		nats.SyncQueueLen(backlog), // the library makes room for so many at once, for each listener
 		nats.ErrorHandler(b.onError),
 		nats.DisconnectErrHandler(b.onDisconnect),
 		nats.ReconnectHandler(b.onReconnect),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/growstack"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -271,6 +272,7 @@ func (l *Loop) Busy() time.Duration {
 // answer to the engine.
 func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 	go func() {
+		growstack.Grow()
 		l.calls <- struct{}{}
 		defer func() { <-l.calls }()
 		l.respond(run)

@@ -9,6 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/growstack"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -64,7 +65,10 @@ func (d *Client) Execute(ctx context.Context, a Actor, p *plan.Plan, holds func(
 					r.InDoubt, r.Stood = patient[r.Command].doubtDuration(), patient[r.Command].listedVersion
 				}
 				underWay++
-				go func() { answers <- answered{r.Command, d.guarded(ctx, a, r, auditID(r.Command, r.Try))} }()
+				go func() {
+					growstack.Grow()
+					answers <- answered{r.Command, d.guarded(ctx, a, r, auditID(r.Command, r.Try))}
+				}()
 			}
 		} else {
 			wake()

@@ -83,33 +83,38 @@ func conditional(c events.Command, body json.RawMessage) ([]byte, error) {
 	if c.Verb == events.VerbPatch && bytes.HasPrefix(bytes.TrimSpace(body), []byte{'['}) {
 		return preceded(c.If, body)
 	}
-	var object, metadata map[string]json.RawMessage
-	if err := json.Unmarshal(body, &object); err != nil {
+	object, err := events.MembersOf(body)
+	if err != nil {
 		return nil, fmt.Errorf("read the body: %w", err)
 	}
-	if text, ok := object["metadata"]; ok {
-		if err := json.Unmarshal(text, &metadata); err != nil {
-			return nil, fmt.Errorf("read the body's metadata: %w", err)
-		}
+	metadata, err := events.MembersOf(object.Of("metadata", 0))
+	if err != nil {
+		return nil, fmt.Errorf("read the body's metadata: %w", err)
 	}
-	if metadata == nil {
-		metadata = map[string]json.RawMessage{}
-	}
-	if object == nil {
-		object = map[string]json.RawMessage{}
+	to := make([]byte, 0, len(body)+len(c.If.UID)+len(c.If.ResourceVersion)+64)
+	to = append(to, `{"metadata":{`...)
+	if c.If.ResourceVersion != "" {
+		to = append(quote(append(to, `"resourceVersion":`...), c.If.ResourceVersion), ',')
 	}
 	if c.If.UID != "" {
-		metadata["uid"] = quote(nil, string(c.If.UID))
+		to = append(quote(append(to, `"uid":`...), string(c.If.UID)), ',')
 	}
-	if c.If.ResourceVersion != "" {
-		metadata["resourceVersion"] = quote(nil, c.If.ResourceVersion)
+	to = membersExcept(to, metadata, func(name string) bool {
+		return name == "uid" && c.If.UID != "" || name == "resourceVersion" && c.If.ResourceVersion != ""
+	})
+	to = append(bytes.TrimSuffix(to, []byte{','}), '}', ',')
+	to = membersExcept(to, object, func(name string) bool { return name == "metadata" })
+	return append(bytes.TrimSuffix(to, []byte{','}), '}'), nil
+}
+
+// membersExcept writes fields of an object, each followed by a comma, but for some.
+func membersExcept(to []byte, object events.Members, but func(name string) bool) []byte {
+	for _, field := range object {
+		if !but(field.Name) {
+			to = append(append(append(quote(to, field.Name), ':'), field.Value...), ',')
+		}
 	}
-	text, err := json.Marshal(metadata)
-	if err != nil {
-		return nil, fmt.Errorf("write the body's metadata: %w", err)
-	}
-	object["metadata"] = text
-	return json.Marshal(object)
+	return to
 }
 
 // preceded prepends the preconditions to a JSON patch.
