@@ -98,13 +98,14 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 		n := noted(last)
 		v.Since, v.Leaving = n.Since, n.Leaving
 	}
+	on := podsOn{node: k.Name}
 	for _, a := range reconcile.List(s, kinds.VolumeAttachments, "") {
 		if a.Spec.NodeName != k.Name {
 			continue
 		}
 		// An attachment whose node has been given time, or that was about to be detached, is this
 		// controller's, even if the volume is deleted and the node does not list it.
-		h, ours := held(s, v.Node, a)
+		h, ours := held(s, v.Node, a, &on)
 		if _, waited := v.Since[a.UID]; ours || waited || slices.Contains(v.Leaving, a.UID) {
 			v.Held = append(v.Held, h)
 		}
@@ -114,7 +115,7 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 
 // held returns the volume of an attachment; ok is false if its name is not in the form of this
 // controller, so that it belongs to another program.
-func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment) (h Held, ok bool) {
+func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment, on *podsOn) (h Held, ok bool) {
 	h = Held{Attachment: *a}
 	source := a.Spec.Source
 	var volume csi.Volume
@@ -133,7 +134,7 @@ func held(s reconcile.Snapshot, node *corev1.Node, a *storagev1.VolumeAttachment
 			return h, false
 		}
 		_, attachable := volumeOf(s, pv)
-		h.Wanted = attachable && slices.ContainsFunc(users(s, pv), func(p *corev1.Pod) bool { return p.Spec.NodeName == a.Spec.NodeName })
+		h.Wanted = attachable && on.use(s, pv)
 	}
 	h.Volume = volume.Name()
 	return h, volume.Attachment(a.Spec.NodeName) == a.Name
@@ -194,11 +195,43 @@ func users(s reconcile.Snapshot, pv *corev1.PersistentVolume) (pods []*corev1.Po
 		return nil
 	}
 	for _, p := range reconcile.List(s, kinds.Pods, of.Namespace) {
-		if placed(p) && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return claim.Used(p, &v, of) }) {
+		if placed(p) && uses(p, of) {
 			pods = append(pods, p)
 		}
 	}
 	return pods
+}
+
+func uses(p *corev1.Pod, of *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return claim.Used(p, &v, of) })
+}
+
+// podsOn are the pods of one node that have not ended, by namespace. A node has an attachment for
+// nearly every pod with a volume: each must not look at all pods.
+type podsOn struct {
+	node string
+	in   map[string][]*corev1.Pod
+}
+
+// use tells whether one of the pods uses a volume.
+func (on *podsOn) use(s reconcile.Snapshot, pv *corev1.PersistentVolume) bool {
+	of := claim.Of(s, pv)
+	if of == nil {
+		return false
+	}
+	pods, known := on.in[of.Namespace]
+	if !known {
+		for _, p := range reconcile.List(s, kinds.Pods, of.Namespace) {
+			if p.Spec.NodeName == on.node && placed(p) {
+				pods = append(pods, p)
+			}
+		}
+		if on.in == nil {
+			on.in = map[string][]*corev1.Pod{}
+		}
+		on.in[of.Namespace] = pods
+	}
+	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return uses(p, of) })
 }
 
 // placed tells whether a pod has a node and has not ended there.

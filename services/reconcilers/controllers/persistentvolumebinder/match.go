@@ -111,31 +111,46 @@ func fits(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, 
 	}
 }
 
-// better tells whether one volume is preferred to another. Each claim has its own order of free
-// volumes of one size, so that of many claims which search at once few choose the same volume.
+// better tells whether one volume is preferred to another.
 func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
-	modes, others := modesOf(volume), modesOf(than)
-	if c := cmp.Or(cmp.Compare(len(modes), len(others)), slices.Compare(modes, others)); c != 0 {
-		return c < 0
-	}
-	if holds(volume, claim) != holds(than, claim) {
-		return holds(volume, claim)
-	}
-	if holds(volume, claim) {
-		return volume.Name < than.Name // the user decides which of several
-	}
-	size, other := volume.Spec.Capacity[corev1.ResourceStorage], than.Spec.Capacity[corev1.ResourceStorage]
-	return cmp.Or(size.Cmp(other), cmp.Compare(rank(volume, claim), rank(than, claim)), cmp.Compare(volume.Name, than.Name)) < 0
+	return candidateFor(claim, volume).before(candidateFor(claim, than))
 }
 
-// rank is the place of a volume among those of one size, for a claim: its rendezvous hash.
-func rank(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) uint64 {
+// candidate is a volume that a claim may have, with what decides its place among others.
+type candidate struct {
+	volume *corev1.PersistentVolume
+	modes  []corev1.PersistentVolumeAccessMode
+	named  bool   // it names the claim
+	rank   uint64 // its place among those of one size
+}
+
+// candidateFor makes the candidate. Each claim has its own order of free volumes of one size, so that
+// of many claims which search at once few choose the same volume: the rank is a rendezvous hash.
+func candidateFor(claim *corev1.PersistentVolumeClaim, volume *corev1.PersistentVolume) candidate {
 	sum := sha256.Sum256([]byte(claim.Namespace + "/" + claim.Name + "/" + volume.Name))
-	return binary.BigEndian.Uint64(sum[:])
+	return candidate{volume, modesOf(volume), holds(volume, claim), binary.BigEndian.Uint64(sum[:])}
+}
+
+// before tells whether a candidate is preferred to another one of the same claim.
+func (c candidate) before(other candidate) bool {
+	if order := cmp.Or(cmp.Compare(len(c.modes), len(other.modes)), slices.Compare(c.modes, other.modes)); order != 0 {
+		return order < 0
+	}
+	if c.named != other.named {
+		return c.named
+	}
+	if c.named {
+		return c.volume.Name < other.volume.Name // the user decides which of several
+	}
+	size, than := c.volume.Spec.Capacity[corev1.ResourceStorage], other.volume.Spec.Capacity[corev1.ResourceStorage]
+	return cmp.Or(size.Cmp(than), cmp.Compare(c.rank, other.rank), cmp.Compare(c.volume.Name, other.volume.Name)) < 0
 }
 
 // modesOf are the access modes of a volume, each once.
 func modesOf(volume *corev1.PersistentVolume) []corev1.PersistentVolumeAccessMode {
+	if len(volume.Spec.AccessModes) < 2 {
+		return volume.Spec.AccessModes
+	}
 	modes := slices.Clone(volume.Spec.AccessModes)
 	slices.Sort(modes)
 	return slices.Compact(modes)

@@ -61,10 +61,14 @@ func asked(s reconcile.Snapshot, k events.Key, claim *corev1.PersistentVolumeCla
 func (v *View) look(s reconcile.Snapshot) {
 	claim := v.Claim
 	selector, err := selectorOf(claim)
+	var best offers
 	for _, volume := range reconcile.List(s, kinds.PersistentVolumes, "") {
 		if err == nil && fits(volume, claim, selector, false) {
-			v.offer(volume)
+			best.add(candidateFor(claim, volume))
 		}
+	}
+	for _, c := range best.best {
+		v.Volumes = append(v.Volumes, c.volume)
 	}
 	if !hasClass(claim) {
 		v.Default = defaultClass(s)
@@ -81,19 +85,26 @@ func (v *View) look(s reconcile.Snapshot) {
 // free volumes, all of them would make up most of the cost of as many claims' turns.
 const mostOffered = 4
 
-// offer adds a suitable volume, and drops the worst if there are too many.
-func (v *View) offer(volume *corev1.PersistentVolume) {
-	v.Volumes = append(v.Volumes, volume)
-	if len(v.Volumes) <= mostOffered {
-		return
+// offers are the best candidates of a claim, in the order in which they were added.
+type offers struct {
+	best  []candidate
+	worst int // index of the worst of them
+}
+
+// add adds a candidate, and drops the worst if there are too many.
+func (o *offers) add(c candidate) {
+	if len(o.best) == mostOffered {
+		if !c.before(o.best[o.worst]) {
+			return
+		}
+		o.best = slices.Delete(o.best, o.worst, o.worst+1)
 	}
-	worst := 0
-	for i, other := range v.Volumes {
-		if better(v.Volumes[worst], other, v.Claim) {
-			worst = i
+	o.best, o.worst = append(o.best, c), 0
+	for i, other := range o.best {
+		if o.best[o.worst].before(other) {
+			o.worst = i
 		}
 	}
-	v.Volumes = slices.Delete(v.Volumes, worst, worst+1)
 }
 
 // defaultClass is the name of the newest StorageClass that is marked as default.
