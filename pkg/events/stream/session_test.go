@@ -248,6 +248,24 @@ func TestAnOutcomeIsStoredTwice(t *testing.T) {
 	p.expect(n + 2)
 }
 
+// Wakes are published by the server: their readers never go over to the publishers of the process.
+func TestWakesAreNotHandedOver(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	go func() { _ = p.bus.Follow(t.Context(), subject.WakeStream, 1, p.take) }()
+	for n := range 3 {
+		p.must(p.bus.Schedule(t.Context(), events.Wake{Controller: "c", Key: events.Key{Name: fmt.Sprint("key-", n)}, At: time.Now().Add(time.Second)}))
+	}
+	p.eventually("the wakes fire", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.read) >= 6 // three are scheduled, three have fired
+	})
+	if got := testutil.ToFloat64(p.bus.stats.restarts.WithLabelValues(subject.WakeStream)); got != 0 {
+		t.Errorf("the reader began anew %v times", got)
+	}
+}
+
 // A message that its publisher neither handed over nor missed is found by comparing.
 func TestAMessageThatWasNotHandedOver(t *testing.T) {
 	t.Parallel()
