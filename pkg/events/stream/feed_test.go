@@ -156,7 +156,7 @@ func (s source) Info(context.Context) (*jetstream.ConsumerInfo, error) {
 func TestWhenAStreamIsDamaged(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
-	f := &session{follower: &follower{bus: &Bus{}, next: 7}, idle: time.NewTimer(time.Hour)}
+	f := newSession(&follower{bus: &Bus{}, next: 7}, nil, nil, nil)
 	for i, step := range []struct {
 		source source
 		next   uint64
@@ -176,6 +176,24 @@ func TestWhenAStreamIsDamaged(t *testing.T) {
 		if errors.Is(err, errMayHaveMissed) {
 			f.stuck = 0 // a new session
 		}
+	}
+}
+
+// A reader without messages asks the server less and less often.
+func TestHowOftenAnIdleReaderAsks(t *testing.T) {
+	t.Parallel()
+	f := newSession(&follower{bus: &Bus{}, next: 7}, source{pending: 0}, nil, nil)
+	for _, want := range []time.Duration{2, 4, 8, 16, 32, 32} {
+		if f.rest != want*time.Second {
+			t.Errorf("it asks after %v, want %v", f.rest, want*time.Second)
+		}
+		if err := f.checkIdle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.source = source{pending: 1}
+	if err := f.checkIdle(t.Context()); err != nil || f.rest != stuckPoll {
+		t.Errorf("while something is missing it asks after %v, %v; want %v", f.rest, err, stuckPoll)
 	}
 }
 

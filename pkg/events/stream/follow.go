@@ -115,7 +115,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	defer f.deleteConsumer(ctx, source.CachedInfo().Name)
 	defer consuming.Stop()
 	defer feed.close()
-	s := &session{follower: f, source: source, feed: feed, handle: handle, idle: time.NewTimer(stuckPoll), acking: newAckTimer()}
+	s := newSession(f, source, feed, handle)
 	defer s.end()
 	if err := s.attach(request, source.CachedInfo().NumPending); err != nil {
 		return err

@@ -25,11 +25,18 @@ type session struct {
 	acking *ackTimer
 
 	local    *handover.Reader // nil: the server delivers
-	position uint64           // the consumer's position while it is paused
+	position uint64           // where the paused consumer was moved to; 0: it was not moved yet
 
 	idle  *time.Timer
 	rest  time.Duration // between two checks
 	stuck int           // how many checks in a row found messages that do not arrive
+}
+
+func newSession(f *follower, source jetstream.Consumer, feed *prefetch, handle func([]events.Message) error) *session {
+	return &session{
+		follower: f, source: source, feed: feed, handle: handle,
+		acking: newAckTimer(), idle: time.NewTimer(stuckPoll), rest: stuckPoll,
+	}
 }
 
 const (
@@ -57,10 +64,7 @@ func (s *session) attach(ctx context.Context, pending uint64) error {
 	if local == nil {
 		return nil
 	}
-	s.local, s.position = local, s.next
-	if s.processed != nil {
-		s.position = 0 // it follows from what the reader has dealt with
-	}
+	s.local = local
 	if _, err := s.bus.js.PauseConsumer(ctx, s.stream, s.source.CachedInfo().Name, time.Now().Add(pausedFor)); err != nil {
 		return fmt.Errorf("pause the reader of %s: %w", s.stream, err)
 	}
