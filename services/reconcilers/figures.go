@@ -76,10 +76,18 @@ func (f figures) measured(figure reconcile.Figure) {
 	}
 }
 
-// shared sets the gauges' figures from a controller's newest decision about a key.
-func (f figures) shared(controller string, key events.Key, said []reconcile.Figure) {
-	for name, g := range f.gauges {
-		g.say(speaker{controller, key}, slices.DeleteFunc(slices.Clone(said), func(s reconcile.Figure) bool { return s.Metric != name }))
+// shared returns what sets the gauges of a controller from its newest decision about a key.
+func (f figures) shared(d reconcile.Description) func(events.Key, []reconcile.Figure) {
+	own := map[string]*gauge{}
+	for _, m := range d.Metrics {
+		if g := f.gauges[m.Name]; g != nil {
+			own[m.Name] = g
+		}
+	}
+	return func(key events.Key, said []reconcile.Figure) {
+		for name, g := range own {
+			g.say(speaker{d.Name, key}, slices.DeleteFunc(slices.Clone(said), func(s reconcile.Figure) bool { return s.Metric != name }))
+		}
 	}
 }
 

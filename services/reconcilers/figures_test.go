@@ -53,7 +53,7 @@ func TestGaugesAreSums(t *testing.T) {
 		t.Errorf("at first they say %q", got)
 	}
 	say := func(name string, value float64, of string) {
-		f.shared("c", events.Key{Name: name}, []reconcile.Figure{{Metric: "all", Value: value}, {Metric: "each", Value: value, Labels: []string{of}}})
+		f.shared(d)(events.Key{Name: name}, []reconcile.Figure{{Metric: "all", Value: value}, {Metric: "each", Value: value, Labels: []string{of}}})
 	}
 	say("a", 3, "x")
 	say("b", 4, "y")
@@ -63,8 +63,8 @@ func TestGaugesAreSums(t *testing.T) {
 	if got := readings(t, f, d); got != "7, 9, y 9, z 2" {
 		t.Errorf("they say %q", got)
 	}
-	f.shared("c", events.Key{Name: "a"}, nil)
-	f.shared("c", events.Key{Name: "b"}, nil)
+	f.shared(d)(events.Key{Name: "a"}, nil)
+	f.shared(d)(events.Key{Name: "b"}, nil)
 	if got := readings(t, f, d); got != "0, 7, z 2" {
 		t.Errorf("when no key says anything any more they say %q", got)
 	}
@@ -80,7 +80,7 @@ func TestMarks(t *testing.T) {
 		for _, of := range labels {
 			said = append(said, reconcile.Figure{Metric: "marked", Value: 1, Labels: []string{of}})
 		}
-		f.shared("c", events.Key{Name: key}, said)
+		f.shared(d)(events.Key{Name: key}, said)
 	}
 	for _, step := range []struct {
 		key    string

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
@@ -128,7 +127,7 @@ func (u *upstream) watch(s *shell.Settings, d reconcile.Description) {
 	waited := u.queueTime.WithLabelValues(d.Queue)
 	s.Waited = func(took time.Duration) { waited.Observe(took.Seconds()) }
 	s.Measured = u.own.measured
-	s.Shared = func(key events.Key, figures []reconcile.Figure) { u.own.shared(d.Name, key, figures) }
+	s.Shared = u.own.shared(d)
 	if skips, ok := u.stale[d.Name]; ok {
 		s.Held = func(kind kinds.Name) { skips.WithLabelValues(kind.Group(), kind.Resource()).Inc() }
 	}
