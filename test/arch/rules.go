@@ -67,6 +67,11 @@ var layers = []Layer{
 		Because: "the interfaces of the bus must not know any implementation of it",
 	},
 	{
+		Name: "the stack of a goroutine", Packages: []string{"pkg/events/growstack"},
+		May:     []string{},
+		Because: "how large a goroutine's stack is concerns nothing else",
+	},
+	{
 		Name: "rights on the bus (L1)", Packages: []string{rights}, Pure: true,
 		May:     []string{},
 		Because: "who may do what is data, from which a server's file is written",
@@ -209,7 +214,7 @@ var layers = []Layer{
 	},
 	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
-		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/sign", "pkg/events/trace", grammar, "github.com/tidwall/btree"}),
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/growstack", "pkg/events/sign", "pkg/events/trace", grammar, "github.com/tidwall/btree"}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{
