@@ -41,6 +41,9 @@ func (s *Server) Handover() *handover.Hub { return s.local.hub }
 // noteOutsider suspends the handing over: another process connects, and may publish as soon as it is
 // admitted.
 func (s *Server) noteOutsider() {
+	if s.local.hub == nil {
+		return
+	}
 	s.local.mu.Lock()
 	defer s.local.mu.Unlock()
 	s.local.suspension = s.local.hub.Suspend()

@@ -41,8 +41,8 @@ const (
 // Hub passes messages on by stream. It is safe for concurrent use. A nil Hub passes nothing on.
 type Hub struct {
 	mu        sync.Mutex
-	suspended int // counts the calls of Suspend; 0: not suspended
-	counted   int // the count of calls, ever
+	suspended int // number of the present suspension; 0: there is none
+	counted   int // how many suspensions there have been
 	tails     map[string]*tail
 }
 
@@ -51,10 +51,10 @@ func New() *Hub { return &Hub{tails: map[string]*tail{}} }
 
 // tail is the end of a stream, as far as it was handed over.
 type tail struct {
-	last    uint64           // sequence of the newest message without a hole before it
-	recent  []events.Message // the newest messages up to last
-	size    int              // of recent, in bytes
-	early   map[uint64]events.Message
+	last    uint64                    // sequence of the newest message without a hole before it
+	recent  []events.Message          // the newest messages up to last
+	size    int                       // of recent, in bytes
+	early   map[uint64]events.Message // stored behind a message that was not handed over yet
 	readers []*Reader
 }
 
@@ -97,8 +97,9 @@ func (t *tail) add(m events.Message) {
 
 func sizeOf(m events.Message) int { return len(m.Data) + overhead }
 
-// Last is the newest message of a subject; ok is false if it is not among the messages that were
-// handed over lately, and then the server has to be asked.
+// Last is the newest message of a subject. ok is false if it is not among the messages that were
+// handed over lately, or a newer one may wait for an earlier message; then the server has to be
+// asked.
 func (h *Hub) Last(stream, subject string) (m events.Message, ok bool) {
 	if h == nil {
 		return m, false
@@ -106,7 +107,7 @@ func (h *Hub) Last(stream, subject string) (m events.Message, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.tails[stream]
-	if t == nil {
+	if t == nil || len(t.early) > 0 {
 		return m, false
 	}
 	for _, m := range slices.Backward(t.recent) {
