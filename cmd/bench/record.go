@@ -198,7 +198,7 @@ func plant(ctx context.Context, b *stream.Bus, version int) error {
 func decided(ctx context.Context, b *stream.Bus, controller string, own events.Delta, at uint64, made events.Delta) (uint64, error) {
 	key := events.Key{Namespace: own.Ref.Namespace, Name: own.Ref.Name}
 	turn := events.Turn{
-		Controller: controller, Key: key, Lane: events.Act, Kind: own.Kind, UID: own.UID, ResourceVersion: own.ResourceVersion, Generation: own.Generation,
+		Controller: controller, Key: key, Lane: events.LaneWrite, Kind: own.Kind, UID: own.UID, ResourceVersion: own.ResourceVersion, Generation: own.Generation,
 		Now: time.Now(), Because: "too few", Seen: events.Position{own.Kind: at},
 		Triggers: []events.Trigger{{Stream: subject.LogStream(own.Kind), Sequence: at, Ref: own.Ref}},
 		Commands: []events.Command{{Verb: events.VerbCreate, Kind: made.Kind, Namespace: made.Ref.Namespace, Name: made.Ref.Name}},
@@ -207,19 +207,19 @@ func decided(ctx context.Context, b *stream.Bus, controller string, own events.D
 	if err != nil {
 		return 0, err
 	}
-	m.Subject = subject.Turn(controller, events.Act, key)
+	m.Subject = subject.Turn(controller, events.LaneWrite, key)
 	sequence, err := b.Put(ctx, m, "planted-turn-"+controller)
 	if err != nil {
 		return 0, err
 	}
 	outcome := events.Outcome{
-		Controller: controller, Key: key, Lane: events.Act, Turn: sequence, At: time.Now(),
+		Controller: controller, Key: key, Lane: events.LaneWrite, Turn: sequence, At: time.Now(),
 		Results: []events.Result{{Status: events.Applied, Ref: made.Ref, UID: made.UID, Version: made.ResourceVersion}},
 	}
 	if m, err = events.EncodeJSON(outcome, events.Trace{}); err != nil {
 		return 0, err
 	}
-	m.Subject = subject.Outcome(controller, events.Act, key)
+	m.Subject = subject.Outcome(controller, events.LaneWrite, key)
 	if _, err := b.Put(ctx, m, "planted-outcome-"+controller); err != nil {
 		return 0, err
 	}

@@ -265,7 +265,7 @@ func (r *rehearsal) turn(ctx context.Context, b *stream.Bus, controller reconcil
 	}
 	p := r.pods[(r.version-1)*7919%len(r.pods)]
 	t := events.Turn{
-		Controller: actor, Key: events.Key{Namespace: p.Namespace, Name: p.OwnerReferences[0].Name}, Lane: events.Tell,
+		Controller: actor, Key: events.Key{Namespace: p.Namespace, Name: p.OwnerReferences[0].Name}, Lane: events.LaneStatus,
 		Seen: r.position, Digest: sight.Digest, Now: time.Now(),
 	}
 	decision, _ := controller.Ask(sight.Snapshot, t.Key, t.Now)

@@ -68,7 +68,7 @@ func readRecord(ctx context.Context, s *stage) (string, error) {
 		{web("history"), "Deployment"},
 		{[]string{"get", "deployments", "--namespace=" + traced}, "web"},
 		{web("why", "--field=.status.replicas"), "deployment-controller"},
-		{web("why-not", "--controller=deployment-controller"), "last act turn"},
+		{web("why-not", "--controller=deployment-controller"), "last write turn"},
 		{[]string{"retention"}, "EV_pods"},
 		{[]string{"lag"}, " is behind: "},
 		{[]string{"parked"}, ""},

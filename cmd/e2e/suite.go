@@ -28,7 +28,7 @@ type result struct {
 	failure string
 }
 
-// failed tells whether the test ran and did not pass.
+// failed reports whether the test ran and did not pass.
 func (r result) failed() bool {
 	return !slices.Contains([]string{"passed", "skipped", absent, missing, ""}, r.state)
 }

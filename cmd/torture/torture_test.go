@@ -206,7 +206,7 @@ func TestBooksAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.json.gz")
 	h := check.History{
 		Logs:  map[kinds.Name][]check.Entry{"pods": {{Sequence: 1, Op: events.Mark}}},
-		Turns: []check.Turn{{Sequence: 7, Turn: events.Turn{Controller: "x", Lane: events.Act}}},
+		Turns: []check.Turn{{Sequence: 7, Turn: events.Turn{Controller: "x", Lane: events.LaneWrite}}},
 	}
 	if err := keep(path, &h); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func RangesOf(own *networkingv1.ServiceCIDR, all []*networkingv1.ServiceCIDR) Ra
 	return r
 }
 
-// Need tells whether an allocator's IPAddress is in this ServiceCIDR and in no other one that
+// Need reports whether an allocator's IPAddress is in this ServiceCIDR and in no other one that
 // stays.
 func (r Ranges) Need(address metav1.Object) bool {
 	a, allocated := Allocated(address)
@@ -52,10 +52,10 @@ func Allocated(address metav1.Object) (a netip.Addr, ok bool) {
 	return a, err == nil
 }
 
-// InRange tells whether an address may be allocated from a ServiceCIDR.
+// InRange reports whether an address may be allocated from a ServiceCIDR.
 func InRange(c *networkingv1.ServiceCIDR, a netip.Addr) bool { return containsAddress(prefixes(c), a) }
 
-// RangesOverlap tells whether two ServiceCIDRs have an address in common.
+// RangesOverlap reports whether two ServiceCIDRs have an address in common.
 func RangesOverlap(a, b *networkingv1.ServiceCIDR) bool {
 	of := prefixes(b)
 	return slices.ContainsFunc(prefixes(a), func(p netip.Prefix) bool { return slices.ContainsFunc(of, p.Overlaps) })
@@ -70,7 +70,7 @@ func prefixes(c *networkingv1.ServiceCIDR) (all []netip.Prefix) {
 	return all
 }
 
-// containsAddress tells whether an address may be allocated from one of the prefixes. A prefix's
+// containsAddress reports whether an address may be allocated from one of the prefixes. A prefix's
 // network address and, in IPv4, its broadcast address may not.
 //
 // Upstream: pkg/api/servicecidr, PrefixContainsIP.

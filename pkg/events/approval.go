@@ -86,7 +86,7 @@ type WriteCount struct {
 	Writes    int    `json:"writes"`
 }
 
-// OnlyHeld tells whether a turn failed only because some of its commands were held or denied.
+// OnlyHeld reports whether a turn failed only because some of its commands were held or denied.
 func (o Outcome) OnlyHeld() bool {
 	held := false
 	for _, r := range o.Results {
@@ -100,7 +100,7 @@ func (o Outcome) OnlyHeld() bool {
 	return held
 }
 
-// Held tells whether a write limit refused the command.
+// Held reports whether a write limit refused the command.
 func (r Result) Held() bool {
 	return r.Status == Refused && r.Code == HeldCode && (r.Reason == Held || r.Reason == Denied)
 }

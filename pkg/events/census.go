@@ -81,7 +81,7 @@ func (t *Tally) Fold(d Delta) {
 	t.digest += object
 }
 
-// Holds tells whether the tally counts the object exactly as the delta has it: same uid, version
+// Holds reports whether the tally counts the object exactly as the delta has it: same uid, version
 // and epoch.
 func (t *Tally) Holds(d Delta) bool {
 	name, object := hashes(d)

@@ -21,7 +21,7 @@ const NotToBeSigned = "NotToBeSigned"
 // have the key that the command needs, or the key does not sign at present.
 const NoKey = "NoKey"
 
-// Certifies tells whether the command is a [SubCertificate] patch of a
+// Certifies reports whether the command is a [SubCertificate] patch of a
 // CertificateSigningRequest.
 func (c Command) Certifies() bool {
 	return c.Verb == VerbPatch && c.Kind == kinds.CertificateSigningRequests.Name && c.Subresource == SubCertificate

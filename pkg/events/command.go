@@ -123,25 +123,39 @@ func (c Command) Ref() Ref { return Ref{Kind: c.Kind, Namespace: c.Namespace, Na
 // They may run while creates and deletes are in flight.
 func (c Command) Reports() bool { return c.Subresource == "status" || c.Verb == VerbRecord }
 
-// Lane separates the two kinds of turns of one key.
+// Lane is one of the sequences of turns that a key has. Its value is what messages and their
+// subjects hold; [Lane.String] is its name.
 type Lane string
 
 const (
-	// Act turns create, delete, change and scale. They never overlap.
-	Act Lane = "act"
-	// Tell turns only report; one may be in flight beside an act turn.
-	Tell Lane = "tell"
-	// Park turns carry no commands. They record that a key or message is set
-	// aside, and why; see design rule I17.
-	Park Lane = "park"
+	// LaneWrite has the turns that create, delete, change and scale. They never overlap.
+	LaneWrite Lane = "act"
+	// LaneStatus has the turns that write status and Events only. One may be in flight beside a
+	// turn of the write lane.
+	LaneStatus Lane = "tell"
+	// LanePark has turns without commands. They record that a key or message is parked, and why;
+	// see design rule I17.
+	LanePark Lane = "park"
 )
 
-// Lane is the lane of the command: Tell for reports, Act for all others.
+// String is the name of the lane: write, status or park. Messages of every version so far hold
+// "act" for write and "tell" for status.
+func (l Lane) String() string {
+	switch l {
+	case LaneWrite:
+		return "write"
+	case LaneStatus:
+		return "status"
+	}
+	return string(l)
+}
+
+// Lane is the lane of the command: status for status writes and Events, write for all others.
 func (c Command) Lane() Lane {
 	if c.Reports() {
-		return Tell
+		return LaneStatus
 	}
-	return Act
+	return LaneWrite
 }
 
 // Digest is equal for equal requests in the same order; notices do not count. Call it before

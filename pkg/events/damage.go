@@ -34,7 +34,7 @@ type Damage struct {
 	Version string    `json:"version,omitempty"`
 }
 
-// Settled tells whether newest, the newest delta of the suspected object, now agrees with the
+// Settled reports whether newest, the newest delta of the suspected object, now agrees with the
 // API server. A delta behind the version at which the API server said that the object exists agrees
 // as well, also if the object is gone by then: the log is in the order of versions. What a relist has
 // recorded again proves nothing.

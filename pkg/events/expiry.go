@@ -24,7 +24,7 @@ type Expiry struct {
 	At *time.Time `json:"at,omitempty"`
 }
 
-// Passed tells whether a token has expired.
+// Passed reports whether a token has expired.
 func (e Expiry) Passed(now time.Time) bool {
 	return !e.Other && (e.Unreadable || e.At != nil && !now.Before(*e.At))
 }
@@ -68,7 +68,7 @@ func ExpiryOf(secret *corev1.Secret) Expiry {
 	}
 }
 
-// AsksExpiry tells whether a command asks for the expiry of a token: the only ask whose answer
+// AsksExpiry reports whether a command asks for the expiry of a token: the only ask whose answer
 // may reveal data of a Secret.
 func (c Command) AsksExpiry() bool {
 	return c.Verb == VerbAsk && c.Kind == kinds.Secrets.Name && c.Of == nil && c.Subresource == SubExpiry

@@ -72,5 +72,5 @@ const (
 // Agreements are all values, from agreement to difference.
 var Agreements = []Agreement{Agreed, Late, Coalesced, Vanished, Unseen, WeOnly, KCMOnly, Differs}
 
-// Explained tells whether neither side made a write that the other would not have made.
+// Explained reports whether neither side made a write that the other would not have made.
 func (a Agreement) Explained() bool { return a != WeOnly && a != KCMOnly && a != Differs }

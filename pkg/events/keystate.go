@@ -24,7 +24,7 @@ var keyReasons = map[Condition]string{
 	BackingOff:   "it backs off, or its next report is not due yet",
 }
 
-// OfKey tells whether the condition is one of a single key.
+// OfKey reports whether the condition is one of a single key.
 func (c Condition) OfKey() bool { return keyReasons[c] != "" }
 
 // KeyReport is the state of a controller's key in one process: the answer to GET
@@ -46,9 +46,9 @@ type KeyState struct {
 	// Known is false when this process has never handled the key.
 	Known  bool       `json:"known"`
 	Checks []KeyCheck `json:"checks"`
-	// Act and Tell are the last turns of the two lanes.
-	Act  LaneState `json:"act"`
-	Tell LaneState `json:"tell"`
+	// Write and Status are the last turns of the two lanes.
+	Write  LaneState `json:"write"`
+	Status LaneState `json:"status"`
 	// WakeAt is when the controller wants to be asked again.
 	WakeAt *time.Time `json:"wakeAt,omitempty"`
 	// Causes are the newest messages that ask for the key's next turn.
@@ -81,7 +81,8 @@ type LaneState struct {
 
 // TurnState is a turn that a writer has in flight.
 type TurnState struct {
-	Lane Lane `json:"lane"`
+	// Lane is the name of the lane.
+	Lane string `json:"lane"`
 	// Turn is the turn's sequence in the controller's stream of turns, and Attempt the number of
 	// its deliveries.
 	Turn    uint64 `json:"turn"`

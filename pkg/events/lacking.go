@@ -9,7 +9,7 @@ const (
 	NoSubresource = "NoSuchSubresource"
 )
 
-// Lacks tells whether the result was refused with NoMatch or NoSubresource.
+// Lacks reports whether the result was refused with NoMatch or NoSubresource.
 func (r Result) Lacks() bool {
 	return r.Status == Refused && (r.Reason == NoMatch || r.Reason == NoSubresource)
 }

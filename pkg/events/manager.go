@@ -48,7 +48,7 @@ func ManagerIn(f metav1.ManagedFieldsEntry) Manager {
 	return m
 }
 
-// Scales tells whether a manager's entry covers only the number of replicas, set through the
+// Scales reports whether a manager's entry covers only the number of replicas, set through the
 // scale subresource, as "kubectl scale" does. The API server does not date such an entry, and
 // removes it when another manager sets that number: so the manager of such an entry has set the
 // current number.

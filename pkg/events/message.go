@@ -178,7 +178,7 @@ func parseTime(layout, text string) (time.Time, error) {
 	return at, err
 }
 
-// writable tells whether a moment has an RFC 3339 form in UTC.
+// writable reports whether a moment has an RFC 3339 form in UTC.
 func writable(at time.Time) bool { return at.UTC().Year() >= 0 && at.UTC().Year() <= 9999 }
 
 func (d Delta) check(ref Ref) error {

@@ -68,12 +68,12 @@ const (
 // behind a turn in flight must not open the fence by its refusal.
 const BadSignature = "BadSignature"
 
-// Forged tells whether the outcome belongs to a message that was refused with [BadSignature].
+// Forged reports whether the outcome belongs to a message that was refused with [BadSignature].
 func (o Outcome) Forged() bool {
 	return len(o.Results) > 0 && o.Results[0].Status == Refused && o.Results[0].Reason == BadSignature
 }
 
-// IsOf tells whether the outcome belongs to the turn with this sequence that was decided at that
+// IsOf reports whether the outcome belongs to the turn with this sequence that was decided at that
 // moment. If one of the two moments is not known, only the sequence counts.
 func (o Outcome) IsOf(sequence uint64, decided time.Time) bool {
 	return o.Turn == sequence && (o.Decided.IsZero() || decided.IsZero() || o.Decided.Equal(decided))
@@ -82,7 +82,7 @@ func (o Outcome) IsOf(sequence uint64, decided time.Time) bool {
 // apart is the difference between two clocks that is tolerated without a correction.
 const apart = time.Second
 
-// Ahead tells whether the outcome is dated later than by, a moment at which the reader already
+// Ahead reports whether the outcome is dated later than by, a moment at which the reader already
 // knew it: the clock of the deciding reconcilers, of the writer or of the reader was wrong.
 func (o Outcome) Ahead(by time.Time) bool {
 	return o.At.After(by.Add(apart)) || o.Decided.After(by.Add(apart))
@@ -227,7 +227,7 @@ func (t Turn) Dated(results []Result, now Epochs) Epochs {
 	return now
 }
 
-// Over tells whether the outcome belongs to an epoch that has ended according to now: its writes
+// Over reports whether the outcome belongs to an epoch that has ended according to now: its writes
 // may have been undone, and its answers may be wrong.
 func (o Outcome) Over(now func(kinds.Name) (epoch uint64, known bool)) bool {
 	for kind, epoch := range o.Epochs {

@@ -26,7 +26,7 @@ type ReadingsQuestion struct {
 	Zero bool `json:"zero,omitempty"`
 }
 
-// Counts tells whether the writer reads the metrics when the scale wants that many replicas.
+// Counts reports whether the writer reads the metrics when the scale wants that many replicas.
 func (q ReadingsQuestion) Counts(replicas int32) bool {
 	if replicas == 0 {
 		return q.Zero

@@ -31,7 +31,7 @@ type Signatures struct {
 	By []string `json:"by,omitempty"`
 }
 
-// Signs tells whether the command is a [SubSignatures] patch.
+// Signs reports whether the command is a [SubSignatures] patch.
 func (c Command) Signs() bool {
 	return c.Verb == VerbPatch && c.Kind == kinds.ConfigMaps.Name && c.Subresource == SubSignatures
 }
@@ -39,7 +39,7 @@ func (c Command) Signs() bool {
 // signingName matches the name of a bootstrap token Secret.
 var signingName = regexp.MustCompile(`^bootstrap-token-([a-z0-9]{6})$`)
 
-// MaySign tells whether a Secret may be a signing token by its namespace and name, and gives the
+// MaySign reports whether a Secret may be a signing token by its namespace and name, and gives the
 // id that the name implies.
 //
 // Upstream: k8s.io/cluster-bootstrap/util/secrets, ParseName.

@@ -40,7 +40,7 @@ func Seal(m Message) Message {
 	return m
 }
 
-// Sealed tells whether a message has sums. Messages of versions before sums have none.
+// Sealed reports whether a message has sums. Messages of versions before sums have none.
 func (m Message) Sealed() bool { return m.Get(HeaderSum) != "" || m.Get(HeaderBodySum) != "" }
 
 // Verify checks the sums of a message; it accepts a message without sums, because an older
@@ -117,7 +117,7 @@ func hex(n uint64) string {
 	return string(text[:])
 }
 
-// isHex tells whether a text is [hex] of n.
+// isHex reports whether a text is [hex] of n.
 func isHex(text string, n uint64) bool {
 	want := digits(n)
 	return text == string(want[:])

@@ -20,7 +20,7 @@ const NoToken = "NoToken"
 // ServiceAccount does not exist.
 const OtherAccount = "OtherAccount"
 
-// FillsToken tells whether the command is a [SubToken] patch of a Secret.
+// FillsToken reports whether the command is a [SubToken] patch of a Secret.
 func (c Command) FillsToken() bool {
 	return c.Verb == VerbPatch && c.Kind == kinds.Secrets.Name && c.Subresource == SubToken
 }

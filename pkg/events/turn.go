@@ -156,7 +156,7 @@ func (t Turn) NoticeAt(at int) *Notice {
 	return &t.Notices[at-1]
 }
 
-// SameDecision tells whether two turns decided the same, byte for byte: reason, commands and
+// SameDecision reports whether two turns decided the same, byte for byte: reason, commands and
 // wake time. The time and the inputs of the decisions may differ, and so may the zone of the
 // wake time.
 func (t Turn) SameDecision(other Turn) bool {

@@ -65,7 +65,7 @@ func TestTheSameDecisionIsTheSameToTheByte(t *testing.T) {
 	turn := func(change func(*events.Turn)) events.Turn {
 		wake := at
 		t := events.Turn{
-			Controller: "c", Key: events.Key{Name: "k"}, Lane: events.Act, Because: "why", WakeAt: &wake,
+			Controller: "c", Key: events.Key{Name: "k"}, Lane: events.LaneWrite, Because: "why", WakeAt: &wake,
 			Shapes: []json.RawMessage{[]byte(`{"a":1}`)}, Notices: []events.Notice{{Message: "done"}},
 			Commands: []events.Command{{Verb: events.VerbCreate, Name: "p", Shape: 1, If: &events.If{UID: "u"}, Body: []byte(`{"b":1}`)}},
 		}
@@ -82,7 +82,7 @@ func TestTheSameDecisionIsTheSameToTheByte(t *testing.T) {
 	other := map[string]func(*events.Turn){
 		"controller": func(t *events.Turn) { t.Controller = "d" },
 		"key":        func(t *events.Turn) { t.Key.Name = "l" },
-		"lane":       func(t *events.Turn) { t.Lane = events.Tell },
+		"lane":       func(t *events.Turn) { t.Lane = events.LaneStatus },
 		"reason":     func(t *events.Turn) { t.Because = "why not" },
 		"no wake":    func(t *events.Turn) { t.WakeAt = nil },
 		"wake":       func(t *events.Turn) { w := at.Add(1); t.WakeAt = &w },

@@ -17,7 +17,7 @@ import (
 // live. The answer is a list of [Ranged].
 const SubRanges = "ranges"
 
-// HasRanges tells whether objects of the kind have address ranges that no two of them may share.
+// HasRanges reports whether objects of the kind have address ranges that no two of them may share.
 func HasRanges(kind kinds.Name) bool { return kind == kinds.Nodes.Name }
 
 // Ranged is an object with its ranges.

@@ -60,7 +60,7 @@ func TestWhichRangesOverlap(t *testing.T) {
 // If encoding lost a condition, a forbidden command would be carried out.
 func TestTheConditionThatNothingIsSharedTravels(t *testing.T) {
 	of := func(when If) Turn {
-		return Turn{Controller: "c", Lane: Act, Key: Key{Name: "a"}, Commands: []Command{{
+		return Turn{Controller: "c", Lane: LaneWrite, Key: Key{Name: "a"}, Commands: []Command{{
 			Verb: VerbPatch, Kind: "nodes", Version: "v1", Name: "a", If: &when, Body: []byte(`{}`),
 		}}}
 	}

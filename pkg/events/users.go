@@ -79,7 +79,7 @@ func (u Users) String() string {
 	return text
 }
 
-// Need tells whether a pod may need the claim. It is true if some users are not named in Pods,
+// Need reports whether a pod may need the claim. It is true if some users are not named in Pods,
 // because they are unknown.
 func (u Users) Need(claim metav1.Object) bool {
 	return u.Count > len(u.Pods) || slices.ContainsFunc(u.Pods, func(user User) bool { return user.Needs(claim) })
@@ -133,7 +133,7 @@ func ClaimOf(p *corev1.Pod, v *corev1.Volume) (name string, own bool) {
 	}
 }
 
-// Needs tells whether the pod may need the claim. A pod that has ended may, because its node may
+// Needs reports whether the pod may need the claim. A pod that has ended may, because its node may
 // still have the volume mounted; a pod that is shut down does not need a claim of its own.
 //
 // Upstream: pkg/controller/volume/pvcprotection, podUsesPVCForDeletion.
@@ -145,7 +145,7 @@ func (u User) Needs(claim metav1.Object) bool {
 	return !u.Down && owner != nil && owner.UID == u.UID
 }
 
-// InPodGroup tells whether a pod is in a PodGroup of its namespace and has not ended.
+// InPodGroup reports whether a pod is in a PodGroup of its namespace and has not ended.
 //
 // Upstream: pkg/controller/scheduling/podgroupprotection, its index of active pods.
 func InPodGroup(p *corev1.Pod, group string) bool {
@@ -154,7 +154,7 @@ func InPodGroup(p *corev1.Pod, group string) bool {
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// Searches tells whether a command asks for something that no single request can answer, so that
+// Searches reports whether a command asks for something that no single request can answer, so that
 // the writer has to search.
 func (c Command) Searches() bool {
 	return c.Verb == VerbAsk && slices.Contains([]string{SubContents, SubUsers, SubTypes, SubReadings, SubReview, SubExpiry, SubObjects}, c.Subresource)

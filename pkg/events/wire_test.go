@@ -294,8 +294,8 @@ func TestWhichCommandsReport(t *testing.T) {
 		command events.Command
 		want    events.Lane
 	}{
-		"a status": {events.Command{Verb: events.VerbUpdate, Subresource: "status"}, events.Tell}, "a record": {events.Command{Verb: events.VerbRecord}, events.Tell},
-		"a scale": {events.Command{Verb: events.VerbUpdate, Subresource: "scale"}, events.Act}, "a create": {events.Command{Verb: events.VerbCreate}, events.Act},
+		"a status": {events.Command{Verb: events.VerbUpdate, Subresource: "status"}, events.LaneStatus}, "a record": {events.Command{Verb: events.VerbRecord}, events.LaneStatus},
+		"a scale": {events.Command{Verb: events.VerbUpdate, Subresource: "scale"}, events.LaneWrite}, "a create": {events.Command{Verb: events.VerbCreate}, events.LaneWrite},
 	} {
 		if got := c.command.Lane(); got != c.want {
 			t.Errorf("%s goes on lane %s", name, got)

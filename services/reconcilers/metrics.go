@@ -138,8 +138,8 @@ func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop) {
 	counter := func(d *prometheus.Desc, value int, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), append([]string{l.Name()}, labels...)...)
 	}
-	counter(m.turns, t.Acts, "act")
-	counter(m.turns, t.Tells, "tell")
+	counter(m.turns, t.Writes, "write")
+	counter(m.turns, t.Reports, "status")
 	counter(m.turns, t.Nothing, "none")
 	counter(m.turns, t.Repeats, "repeated")
 	counter(m.shut, t.Shut)

@@ -37,7 +37,7 @@ func TestThePromisesAreDocumented(t *testing.T) {
 		for _, w := range d.Writes {
 			fmt.Fprintf(&b, "- %s\n", w)
 		}
-		for _, w := range d.Tells {
+		for _, w := range d.Events {
 			fmt.Fprintf(&b, "- %s\n", w)
 		}
 		if worst[d.Name] == "" {

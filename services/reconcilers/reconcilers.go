@@ -33,7 +33,7 @@ type Config struct {
 	ID string
 	// Trace creates the spans; nil creates none.
 	Trace *trace.Tracer
-	// Leased tells whether a controller moves with a Lease: this replica decides about it only while
+	// Leased reports whether a controller moves with a Lease: this replica decides about it only while
 	// a writer holds that Lease. nil: none does.
 	Leased func(controller string) bool
 	// Settings of every engine. New fills in Trace, Code, Lost, Leased and the callbacks for metrics.
@@ -206,7 +206,7 @@ func wait(ctx context.Context, d time.Duration) {
 func (s *Service) stored() (n int) {
 	for _, l := range s.loops {
 		t := l.Tally()
-		n += t.Acts + t.Tells + t.Repeats
+		n += t.Writes + t.Reports + t.Repeats
 	}
 	return n
 }
@@ -226,7 +226,7 @@ func (s *Service) busTime() time.Time {
 
 func (s *Service) tell(say func(*shell.Engine)) {
 	for _, l := range s.loops {
-		l.Tell(say)
+		l.Do(say)
 	}
 }
 
@@ -277,7 +277,7 @@ func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	}
 	s.followed[kind.Name] = true
 	for _, l := range a.readers {
-		l.Tell(func(d *shell.Engine) { d.Shut(kind.Name) })
+		l.Do(func(d *shell.Engine) { d.Shut(kind.Name) })
 	}
 	return a, true
 }
@@ -290,7 +290,7 @@ func (s *Service) follow(ctx context.Context, a audience) {
 	}
 	if err := follower.Follow(ctx); err != nil {
 		for _, l := range a.casual { // these loops can do without the kind
-			l.Tell(func(d *shell.Engine) { d.Open(a.kind.Name) })
+			l.Do(func(d *shell.Engine) { d.Open(a.kind.Name) })
 		}
 	}
 	s.mu.Lock()
@@ -298,7 +298,7 @@ func (s *Service) follow(ctx context.Context, a audience) {
 	delete(s.followed, a.kind.Name)
 }
 
-// uses tells whether a controller reads a kind, whether it names it, and whether changes of the
+// uses reports whether a controller reads a kind, whether it names it, and whether changes of the
 // kind cause turns.
 func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
 	for _, in := range d.Inputs {
@@ -309,7 +309,7 @@ func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
 	return reads, named, maps
 }
 
-// attends tells whether changes of a kind cause turns of a loop's controller.
+// attends reports whether changes of a kind cause turns of a loop's controller.
 func (s *Service) attends(l *shell.Loop, kind kinds.Name) bool {
 	for at, other := range s.loops {
 		if other == l {
@@ -395,7 +395,7 @@ func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k
 func (s *Service) Unpark(controller string, key events.Key) {
 	for _, l := range s.loops {
 		if l.Name() == controller {
-			l.Tell(func(d *shell.Engine) { d.Unpark(key) })
+			l.Do(func(d *shell.Engine) { d.Unpark(key) })
 		}
 	}
 }

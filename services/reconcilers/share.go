@@ -61,6 +61,6 @@ func fired(of map[string]*shell.Loop, m events.Message) {
 	}
 	var w events.Wake
 	if events.DecodeJSON(m, &w) == nil && w.Key == key {
-		of[controller].Tell(func(d *shell.Engine) { d.Wake(m.Sequence, w) })
+		of[controller].Do(func(d *shell.Engine) { d.Wake(m.Sequence, w) })
 	}
 }

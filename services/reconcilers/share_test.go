@@ -42,7 +42,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 					before := overtaken
 					stored, overtaken = 0, 0
 					for _, r := range all {
-						stored += r.sum(t, "millrace_reconcilers_turns_total", "act")
+						stored += r.sum(t, "millrace_reconcilers_turns_total", "write")
 						overtaken += r.sum(t, "millrace_reconcilers_overtaken_total", "")
 					}
 					shares = append(shares, (overtaken-before)/namespaces)

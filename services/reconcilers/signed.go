@@ -37,7 +37,7 @@ func (s *signatures) sign(heartbeat []byte) []byte {
 	return s.of.Sign.Hint(events.Reconcilers, heartbeat, s.now())
 }
 
-// signed tells whether a trusted reconciler has signed a heartbeat.
+// signed reports whether a trusted reconciler has signed a heartbeat.
 func (s *signatures) signed(heartbeat []byte) bool {
 	err := s.of.Heartbeat(heartbeat, s.now())
 	if err == nil {

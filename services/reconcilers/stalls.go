@@ -57,7 +57,7 @@ func newStalls() *stalls {
 	}
 }
 
-// look asks the controllers of which this replica owns keys, and tells whether anything has
+// look asks the controllers of which this replica owns keys, and reports whether anything has
 // changed.
 func (s *stalls) look(ctx context.Context, loops []*shell.Loop) (changed bool) {
 	found := map[string]events.Stall{}

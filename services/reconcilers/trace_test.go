@@ -22,7 +22,7 @@ func (w *world) turnOf(ctx context.Context, namespace string) (turn events.Turn,
 	w.t.Helper()
 	eventually(w.t, "a turn of "+namespace+" is stored", func() (ok bool) {
 		var err error
-		m, ok, err = w.bus.Last(ctx, subject.TurnStream("copies"), subject.Turn("copies", events.Act, events.Key{Name: namespace}))
+		m, ok, err = w.bus.Last(ctx, subject.TurnStream("copies"), subject.Turn("copies", events.LaneWrite, events.Key{Name: namespace}))
 		return ok && err == nil
 	})
 	if err := events.DecodeJSON(m, &turn); err != nil {

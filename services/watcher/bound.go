@@ -67,7 +67,7 @@ type waiting struct {
 	since time.Time // when the first version that it replaced began to wait
 }
 
-// off tells whether there is no bound.
+// off reports whether there is no bound.
 func (b *bounds) off() bool { return b.Burst <= 0 || b.PerSecond <= 0 }
 
 // cost is how long that many bytes keep an object busy.
@@ -88,7 +88,7 @@ func (b *bounds) left(uid types.UID) events.Left {
 	return events.Left{}
 }
 
-// admits tells whether the watcher may record the next version of an object now. If not, it keeps
+// admits reports whether the watcher may record the next version of an object now. If not, it keeps
 // the version in place of the one that waited; at is when there is room for it.
 func (b *bounds) admits(d events.Delta, wrote translate.Writers, first bool, now time.Time) (admitted bool, at time.Time) {
 	a, since := b.account(d.UID, now), now
@@ -227,7 +227,7 @@ func (b *bounds) due(all bool, now time.Time) (due []*account, next time.Time) {
 	return due, next
 }
 
-// holdBack keeps a version that exceeds the bound of its object, and tells whether it did.
+// holdBack keeps a version that exceeds the bound of its object, and reports whether it did.
 func (k *kindWatch) holdBack(d events.Delta, wrote translate.Writers, first bool) bool {
 	if k.bounds.off() {
 		return false

@@ -276,7 +276,7 @@ func pod(version, bytes int) events.Delta {
 	}
 }
 
-// rings tells whether a wake has rung, and takes its token.
+// rings reports whether a wake has rung, and takes its token.
 func rings(wake chan struct{}) bool {
 	synctest.Wait()
 	select {

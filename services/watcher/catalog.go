@@ -44,7 +44,7 @@ var kindDefiners = map[kinds.Name]bool{
 	kinds.NameOf("apiregistration.k8s.io", "apiservices"):             true,
 }
 
-// watchesDefiners tells whether the kind definers are in this watcher's scope.
+// watchesDefiners reports whether the kind definers are in this watcher's scope.
 func (s *Service) watchesDefiners() bool {
 	for kind := range kindDefiners {
 		if !s.config.Scope.Has(kind) {
@@ -100,7 +100,7 @@ func contains(list []kinds.Kind, name kinds.Name) bool {
 	return slices.ContainsFunc(list, func(k kinds.Kind) bool { return k.Name == name })
 }
 
-// fallsHere tells whether a kind falls to this watcher. Another watcher may believe the same for a
+// fallsHere reports whether a kind falls to this watcher. Another watcher may believe the same for a
 // moment; the log then refuses one of them.
 func (s *Service) fallsHere(kind kinds.Name) bool {
 	return s.config.Scope.Has(kind) && s.members.First(string(kind))
@@ -157,7 +157,7 @@ func (s *Service) await(waiting bool) {
 	s.waiting = waiting
 }
 
-// watches tells whether this watcher watches a kind.
+// watches reports whether this watcher watches a kind.
 func (s *Service) watches(kind kinds.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *Service) wantedNow(kind kinds.Kind) kinds.Kind {
 	return kind
 }
 
-// serves tells whether the newest catalog has a kind in a version.
+// serves reports whether the newest catalog has a kind in a version.
 func (s *Service) serves(kind kinds.Name, version string) bool {
 	_, catalog, _ := s.wanted()
 	return catalog.Serves(kind, version)

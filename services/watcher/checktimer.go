@@ -29,5 +29,5 @@ func (l *checkTimer) again(rest bool) {
 	l.timer.Reset(wait)
 }
 
-// atRest tells whether nothing has been appended since the last check of the log.
+// atRest reports whether nothing has been appended since the last check of the log.
 func (k *kindWatch) atRest() bool { return k.appender.Last() == k.checkedEnd }

@@ -53,10 +53,10 @@ type contents struct {
 	unreadable bool
 }
 
-// readable tells whether nothing is known to be missing in the contents.
+// readable reports whether nothing is known to be missing in the contents.
 func (c contents) readable() bool { return !c.unreadable && len(c.broken) == 0 }
 
-// matches tells whether the contents certainly has a census.
+// matches reports whether the contents certainly has a census.
 func (c contents) matches(census events.Census) bool {
 	return c.readable() && c.tally.Census() == census
 }

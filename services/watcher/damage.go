@@ -115,7 +115,7 @@ func (k *kindWatch) checkDropped(log bus.State) error {
 	return fmt.Errorf("%w: the log has dropped objects that exist (message %d, and it begins with %d): keep more of it (--retention)", events.ErrDamaged, k.since, log.First)
 }
 
-// agreesByNow tells whether a suspicion needs no comparison: the log agrees by now with what the API
+// agreesByNow reports whether a suspicion needs no comparison: the log agrees by now with what the API
 // server said of the object, or the log cannot be read and the reader will report again. A reader
 // that has heard nothing for a while, since no watcher ran, suspects damage just when the new
 // watchers record the change.

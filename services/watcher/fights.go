@@ -58,7 +58,7 @@ type fight struct {
 	since            time.Time
 }
 
-// observe takes in a change, and tells whether it completes a fight. It calls spec only for changes of
+// observe takes in a change, and reports whether it completes a fight. It calls spec only for changes of
 // the specification, which are few.
 func (f *fights) observe(d events.Delta, spec func() []byte) (found fight, ok bool) {
 	c, known := f.specs.get(d.UID)

@@ -153,7 +153,7 @@ func (s *Service) take(kind kinds.Name) {
 	s.wakeUp()
 }
 
-// watchesHere tells whether this watcher is to watch a kind.
+// watchesHere reports whether this watcher is to watch a kind.
 func (s *Service) watchesHere(kind kinds.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,7 @@ type seen struct {
 	intent intent
 }
 
-// intent is what a version of an object asks for, as much of it as tells whether the next version
+// intent is what a version of an object asks for, as much of it as reports whether the next version
 // asks for anything new.
 type intent struct {
 	generation   int64
@@ -63,7 +63,7 @@ func intentIn(m metav1.Object) intent {
 	return i
 }
 
-// isReport tells whether a change that none of our writers made asks for nothing new: it reports a
+// isReport reports whether a change that none of our writers made asks for nothing new: it reports a
 // status, binds a Pod, or ends an object that was being deleted. Such a change continues the trace
 // of what it reports on. The generation decides, because a client that writes a status may have
 // changed labels in the same second, and managedFields do not tell the two apart. Only for kinds
@@ -83,7 +83,7 @@ func (c *recentWrites) isReport(d events.Delta, before, now intent) bool {
 	}
 }
 
-// mayBeMissed tells whether a status seems to be a report of one of our controllers although no
+// mayBeMissed reports whether a status seems to be a report of one of our controllers although no
 // writer has reported the write: such a status does not continue the trace of the version before.
 func (c *recentWrites) mayBeMissed(d events.Delta) bool {
 	ours := func(m events.Manager) bool { return m.Name == events.FieldManager && m.Subresource == statusOf }

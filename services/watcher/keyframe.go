@@ -47,7 +47,7 @@ func (k *kindWatch) reach() uint64 {
 	return reach
 }
 
-// aboutToExpire tells whether the log is about to lose an object to its size limit, or because its age
+// aboutToExpire reports whether the log is about to lose an object to its size limit, or because its age
 // limit was lowered.
 func (k *kindWatch) aboutToExpire() bool {
 	if k.ageLowered {
@@ -57,7 +57,7 @@ func (k *kindWatch) aboutToExpire() bool {
 	return k.room > 0 && k.since > 0 && k.appender.Last() > k.since+k.reach()
 }
 
-// tooFarBack tells whether a reader that starts has to read far more than it should. In a kind that
+// tooFarBack reports whether a reader that starts has to read far more than it should. In a kind that
 // changes fast, that may happen long before the keyframes' timer fires.
 func (k *kindWatch) tooFarBack() bool {
 	reach := k.reach()
@@ -156,7 +156,7 @@ func (k *kindWatch) oldest(ctx context.Context) (due []events.Delta, again time.
 	return due, again, err
 }
 
-// untilDue tells whether the object of a message that so many messages follow is to be recorded again,
+// untilDue reports whether the object of a message that so many messages follow is to be recorded again,
 // and otherwise when to look next; for one that is due, how long it can wait.
 func (k *kindWatch) untilDue(m events.Message, behind uint64) (wait time.Duration, due bool) {
 	left, reach := time.Until(m.Time.Add(k.age/2)), k.reach()

@@ -33,7 +33,7 @@ type kindWatch struct {
 	overfull   bool          // room is too small for the objects that exist
 	ageLowered bool          // age has become less, and the watch has not acted on that yet
 	// open opens the kind at the API server, want is how the kind is wanted by now, and served
-	// tells whether the API server serves it in a version.
+	// reports whether the API server serves it in a version.
 	open   func(kinds.Kind) (*source.Kind, error)
 	want   func() kinds.Kind
 	served func(version string) bool
@@ -91,7 +91,7 @@ func (k *kindWatch) unwatched(now time.Time) (u events.Unwatched, ok bool) {
 	return events.Unwatched{Kind: k.kind.Name, Reason: k.err.Error(), Since: k.failing}, true
 }
 
-// note keeps the newest error, and tells whether it has changed.
+// note keeps the newest error, and reports whether it has changed.
 func (k *kindWatch) note(err error) (news bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -171,7 +171,7 @@ func (c *recentWrites) countMissed(v version, began bool) {
 	c.missed.WithLabelValues(string(g.kind), string(g.why)).Inc()
 }
 
-// end removes a write in flight, and tells whether there was one.
+// end removes a write in flight, and reports whether there was one.
 func (c *recentWrites) end(w trace.Write) (began bool) {
 	flights, one := c.inFlight[w.About], flight{w.Writer, w.ID}
 	if began = flights[one]; began {
@@ -204,7 +204,7 @@ func (c *recentWrites) forgetSilentWriters() {
 	maps.DeleteFunc(c.lastHeard, func(writer string, _ time.Time) bool { return c.silent(writer) })
 }
 
-// noteWriter notes that a writer is alive, and tells whether there is room for it.
+// noteWriter notes that a writer is alive, and reports whether there is room for it.
 func (c *recentWrites) noteWriter(writer string) bool {
 	if _, known := c.lastHeard[writer]; !known && len(c.lastHeard) >= maxWriters {
 		if c.forgetSilentWriters(); len(c.lastHeard) >= maxWriters {
@@ -215,7 +215,7 @@ func (c *recentWrites) noteWriter(writer string) bool {
 	return true
 }
 
-// silent tells whether a writer has sent nothing for longer than quiet.
+// silent reports whether a writer has sent nothing for longer than quiet.
 func (c *recentWrites) silent(writer string) bool {
 	return time.Since(c.lastHeard[writer]) > writerTimeout
 }
@@ -278,7 +278,7 @@ func (c *recentWrites) find(v version, gone bool) (cause events.Trace, ours bool
 	return cause, ours
 }
 
-// await tells whether a write in flight may make a version. If so, it sends a token to look when
+// await reports whether a write in flight may make a version. If so, it sends a token to look when
 // more is known.
 func (c *recentWrites) await(v version, gone bool, about events.Ref, look chan struct{}) bool {
 	c.mu.Lock()
@@ -308,7 +308,7 @@ func (c *recentWrites) giveUp(about events.Ref) {
 	delete(c.inFlight, about)
 }
 
-// writersReport tells whether writers report their writes at all. Only then is a version without a report a
+// writersReport reports whether writers report their writes at all. Only then is a version without a report a
 // miss.
 func (c *recentWrites) writersReport() bool {
 	c.mu.Lock()

@@ -109,7 +109,7 @@ func (k *kindWatch) setGapStart() {
 	}
 }
 
-// complete tells whether the log is the one that was written, up to its end. Where the log has lost
+// complete reports whether the log is the one that was written, up to its end. Where the log has lost
 // its end, complete appends gaps in place of the lost messages: otherwise what is stored now would
 // have the sequences of what readers have seen.
 func (k *kindWatch) complete(ctx context.Context, log bus.State) (bool, error) {

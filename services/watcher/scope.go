@@ -20,7 +20,7 @@ const (
 // Scopes lists all scopes.
 var Scopes = []Scope{All, BuiltIn, Other}
 
-// Has tells whether a kind is in the scope.
+// Has reports whether a kind is in the scope.
 func (s Scope) Has(kind kinds.Name) bool {
 	if s == All || s == "" {
 		return true

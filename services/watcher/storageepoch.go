@@ -93,7 +93,7 @@ func lastTold(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Delta, er
 // errOldEpoch: the watch of another kind has found out that the storage went back.
 var errOldEpoch = fmt.Errorf("%w, as another kind has shown", errRewound)
 
-// inOldEpoch tells whether the storage is in a later epoch than this watch.
+// inOldEpoch reports whether the storage is in a later epoch than this watch.
 func (k *kindWatch) inOldEpoch() bool {
 	epoch, _ := k.epoch.Now()
 	return epoch > k.cursor.Epoch

@@ -104,7 +104,7 @@ func (k *kindWatch) releaseHeld(ctx context.Context, all bool) error {
 	return nil
 }
 
-// stillWaits tells whether a change still waits, and sets wakeTime to the end of its wait.
+// stillWaits reports whether a change still waits, and sets wakeTime to the end of its wait.
 func (k *kindWatch) stillWaits(h held) bool {
 	if !k.writes.await(h.version, h.gone, h.about, k.wake) {
 		return false

@@ -41,7 +41,7 @@ func watching(t *testing.T, s *Service) {
 	until(t, s.isWatching)
 }
 
-// isWatching tells whether the watcher has listed pods and watches them.
+// isWatching reports whether the watcher has listed pods and watches them.
 func (s *Service) isWatching() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

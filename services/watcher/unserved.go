@@ -105,7 +105,7 @@ func (s *Service) setNextMark() {
 }
 
 // removeRetired removes the streams of a retired kind when they hold nothing but marks, because all else
-// has expired. It tells whether it removed them.
+// has expired. It reports whether it removed them.
 func (s *Service) removeRetired(ctx context.Context, kind kinds.Name) bool {
 	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind))
 	if err != nil || log.Messages > 0 && !s.onlyMarks(ctx, kind, log) {
@@ -121,7 +121,7 @@ func (s *Service) removeRetired(ctx context.Context, kind kinds.Name) bool {
 	return true
 }
 
-// onlyMarks tells whether a log holds marks alone: its last mark links to the last message that is not
+// onlyMarks reports whether a log holds marks alone: its last mark links to the last message that is not
 // a mark, and that message has expired.
 func (s *Service) onlyMarks(ctx context.Context, kind kinds.Name, log bus.State) bool {
 	last, there, err := stored(ctx, s.config.Bus, subject.LogStream(kind), log.Last)

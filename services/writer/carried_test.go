@@ -40,7 +40,7 @@ var web = events.Key{Namespace: "ns", Name: "web"}
 // outcomeOn returns the recorded outcome of the turn; false if there is none.
 func outcomeOn(t *testing.T, b *ailing) (o events.Outcome, ok bool) {
 	t.Helper()
-	m, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, web))
+	m, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || ok && events.DecodeJSON(m, &o) != nil {
 		t.Fatalf("the outcome is %+v, %v", m, err)
 	}
@@ -57,10 +57,10 @@ func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
 		change(&d.message)
 		return d
 	}
-	other := of(func(m *events.Message) { m.Subject = subject.Turn("ds", events.Act, web) })
+	other := of(func(m *events.Message) { m.Subject = subject.Turn("ds", events.LaneWrite, web) })
 	nowhere := of(func(m *events.Message) { m.Subject = "x" })
-	parked := of(func(m *events.Message) { m.Subject = subject.Turn("rs", events.Park, web) })
-	repeats, err := events.EncodeJSON(events.Turn{Controller: "rs", Key: web, Lane: events.Act, Now: time.Now(), Repeats: 1}, events.Trace{})
+	parked := of(func(m *events.Message) { m.Subject = subject.Turn("rs", events.LanePark, web) })
+	repeats, err := events.EncodeJSON(events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite, Now: time.Now(), Repeats: 1}, events.Trace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w, m, b := onRecord(t, func(a *ailing) { a.last[outcomes] = c.last })
 			if c.settled {
-				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil || len(b.puts) != 1 {
+				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil || len(b.puts) != 1 {
 					t.Fatal(err)
 				}
 			}
@@ -130,7 +130,7 @@ func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 			} else {
 				go func() { time.Sleep(claim.Interval / 4); stop() }()
 			}
-			answer, known := w.answerKnown(ctx, m, events.Act, web, c.begun)
+			answer, known := w.answerKnown(ctx, m, events.LaneWrite, web, c.begun)
 			if known != (c.want != "") || known && howIsAnswered(answer) != c.want {
 				t.Errorf("%s: known %t, want %q", what, known, c.want)
 			}
@@ -156,7 +156,7 @@ func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, eve
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.api, w.teller, w.config.MaxAge = door, apply.NewEventRecorder(door, testingclock.NewFakePassiveClock(time.Now())), time.Hour
+	w.api, w.recorder, w.config.MaxAge = door, apply.NewEventRecorder(door, testingclock.NewFakePassiveClock(time.Now())), time.Hour
 	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	var hearing sync.WaitGroup
 	hearing.Go(func() {
@@ -195,7 +195,7 @@ func TestATurnThatIsGivenUp(t *testing.T) {
 				}
 				return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
 			})
-			turn := events.Turn{Controller: "rs", Key: web, Lane: events.Act, Now: time.Now(), Commands: []events.Command{end}}
+			turn := events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite, Now: time.Now(), Commands: []events.Command{end}}
 			if c.taken {
 				w.inFlight.take(claim.Place{Controller: "rs", Sequence: m.Sequence}, given{message: m}, true, func() {})
 			}
@@ -220,7 +220,7 @@ func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 		at := claim.Place{Controller: "rs", Sequence: m.Sequence}
 		w.inFlight.take(at, given{message: m}, true, func() {})
 		ctx, stop := context.WithCancel(t.Context())
-		holds := w.claimTurn(ctx, m, events.Turn{Lane: events.Act, Key: web})
+		holds := w.claimTurn(ctx, m, events.Turn{Lane: events.LaneWrite, Key: web})
 		if !holds() {
 			t.Error("it is not held")
 		}
@@ -313,7 +313,7 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 	}
 	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	m.Time = time.Unix(1234, 5)
-	turn := events.Turn{Controller: "rs", Key: web, Lane: events.Act, Commands: make([]events.Command, 3)}
+	turn := events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite, Commands: make([]events.Command, 3)}
 	results := []events.Result{{Status: events.Refused, Reason: plan.NotPromised}, {Command: 1, Status: events.Applied}, {Command: 2, Status: events.Failed, Reason: plan.Redacted}}
 	if err := w.storeOutcome(t.Context(), m, turn, results); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 	if b.ids[0] != "TURN_rs:1:1234000000005" {
 		t.Errorf("its id is %s", b.ids[0])
 	}
-	last, _, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, web))
+	last, _, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || trust.Outcome(last) != nil {
 		t.Errorf("it is not proven: %v, %v", trust.Outcome(last), err)
 	}
@@ -368,14 +368,14 @@ func TestWhichOutcomesCount(t *testing.T) {
 	} {
 		w, m, _ := onRecord(t, func(*ailing) {})
 		w.time.busReading, w.time.localReading, w.config.Sign = time.Now(), time.Now(), c.by
-		if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.Act}, nil); err != nil {
+		if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil {
 			t.Fatal(err)
 		}
 		w.config.Sign, w.config.Turns, w.config.Outcomes = c.config.Sign, c.config.Turns, c.config.Outcomes
 		if c.early {
 			m.Time = m.Time.Add(time.Hour)
 		}
-		if settled, err := w.hasOutcome(t.Context(), m, events.Act, web); err != nil || settled != c.want {
+		if settled, err := w.hasOutcome(t.Context(), m, events.LaneWrite, web); err != nil || settled != c.want {
 			t.Errorf("%s: it counts: %t, %v", what, settled, err)
 		}
 		if bad := sumOf(t, w.metrics.alarms, "rs", "BadOutcome"); (bad == 1) != (!c.want && !c.early) {

@@ -43,7 +43,7 @@ func (t *busTime) read(ctx context.Context, b bus.Bus, stream string) error {
 	return nil
 }
 
-// known tells whether the clock has been read.
+// known reports whether the clock has been read.
 func (t *busTime) known() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -69,7 +69,7 @@ func (x *executor) take(reading, working context.Context, d bus.Delivery) {
 	})
 }
 
-// isFirstDelivery tells whether this is the first delivery of a turn, as far as this writer can know.
+// isFirstDelivery reports whether this is the first delivery of a turn, as far as this writer can know.
 // Another writer may have a turn that is not fresh in flight, or may have done it in part or
 // completely. That also goes for an old turn: the consumer may have lost its state, and with it
 // the earlier delivery.
@@ -80,10 +80,10 @@ func (x *executor) isFirstDelivery(d bus.Delivery) bool {
 // age is the time since a turn was stored, by the clock of the bus.
 func (x *executor) age(d bus.Delivery) time.Duration { return x.time.now().Sub(d.Message().Time) }
 
-// mayHaveBegun tells whether a turn that no writer has in flight may have been carried out in part. A
+// mayHaveBegun reports whether a turn that no writer has in flight may have been carried out in part. A
 // turn that has only waited behind many others has not: the bus counts no earlier delivery, and
 // had the bus lost that count, this writer would have heard the other writer's heartbeats.
-// untouched tells whether there has been no other writer at all.
+// untouched reports whether there has been no other writer at all.
 func (x *executor) mayHaveBegun(d bus.Delivery) (begun, untouched bool) {
 	stored := time.Now().Add(-x.age(d))
 	if d.Attempt() > 1 || !x.inFlight.watched(stored) {
@@ -105,7 +105,7 @@ func (x *executor) execute(ctx context.Context, d bus.Delivery, fresh bool) (ans
 	if err := x.config.Turns.Turn(m, x.config.MaxAge); err != nil {
 		return x.refuseMessage(ctx, m, lane, key, err)
 	}
-	if lane == events.Park {
+	if lane == events.LanePark {
 		return bus.Delivery.Ack
 	}
 	begun, untouched := false, fresh
@@ -172,7 +172,7 @@ func (x *executor) answerKnown(ctx context.Context, m events.Message, lane event
 	}
 }
 
-// isSettled tells whether nothing is left to do for a turn: it or a later one of its key and lane has
+// isSettled reports whether nothing is left to do for a turn: it or a later one of its key and lane has
 // an outcome, or there is a later turn.
 func (x *executor) isSettled(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
 	settled, err := x.hasOutcome(ctx, m, lane, key)
@@ -182,7 +182,7 @@ func (x *executor) isSettled(ctx context.Context, m events.Message, lane events.
 	return x.hasLater(ctx, m)
 }
 
-// isLost tells whether the stream lost a turn together with its end. The reconcilers then ask its
+// isLost reports whether the stream lost a turn together with its end. The reconcilers then ask its
 // key again and decide as if there had been no such turn.
 func (x *executor) isLost(ctx context.Context, m events.Message) (bool, error) {
 	there, ok, err := x.config.Bus.At(ctx, m.Stream, m.Sequence)
@@ -203,7 +203,7 @@ func (x *executor) refuseOld(m events.Message, turn events.Turn) plan.Refusal {
 	return plan.Aged(turn, x.time.now(), x.config.MaxAge)
 }
 
-// hasLater tells whether there is a later turn of the key and lane. It returns false if the newest
+// hasLater reports whether there is a later turn of the key and lane. It returns false if the newest
 // one is damaged: that turn has its place in the order, but which one is unknown.
 func (x *executor) hasLater(ctx context.Context, m events.Message) (bool, error) {
 	last, ok, err := x.config.Bus.Last(ctx, m.Stream, m.Subject)
@@ -255,10 +255,10 @@ func (x *executor) executeTurn(ctx context.Context, m events.Message, turn event
 		return x.handBack(m, err)
 	}
 	x.logResult(m, turn, results)
-	exemplar.Observe(x.metrics.turns.WithLabelValues(x.profile.Name, string(turn.Lane)), x.config.Clock.Since(began).Seconds(), turn.Trace)
-	for _, telling := range plan.Tellings(turn, results) {
-		x.teller.Record(apply.EventStory{
-			Actor: x.profile.actor(), Source: x.profile.Source, ID: auditID(m, telling.Command, 1), Telling: telling,
+	exemplar.Observe(x.metrics.turns.WithLabelValues(x.profile.Name, turn.Lane.String()), x.config.Clock.Since(began).Seconds(), turn.Trace)
+	for _, event := range plan.Events(turn, results) {
+		x.recorder.Record(apply.EventRecord{
+			Actor: x.profile.actor(), Source: x.profile.Source, ID: auditID(m, event.Command, 1), Event: event,
 		})
 	}
 	return bus.Delivery.Ack
@@ -285,7 +285,7 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 		return over, own, nil
 	}
 	ref := events.Ref{Kind: cmp.Or(turn.Kind, turn.Key.Kind, x.profile.Owns), Namespace: turn.Key.Namespace, Name: turn.Key.Name}
-	if turn.Lane != events.Act && !updatesStatus(turn) || ref.Kind == "" {
+	if turn.Lane != events.LaneWrite && !updatesStatus(turn) || ref.Kind == "" {
 		return refused, own, nil
 	}
 	m, ok, err := x.config.Bus.Last(ctx, subject.LogStream(ref.Kind), subject.Delta(ref))
@@ -323,7 +323,7 @@ func (x *executor) checkOutcome(m events.Message) error {
 	return x.config.Sign.OwnOutcome(m)
 }
 
-// hasOutcome tells whether a turn, or a later one of its key and lane, has an outcome. An outcome
+// hasOutcome reports whether a turn, or a later one of its key and lane, has an outcome. An outcome
 // that cannot be read, or that no writer has signed, does not count: carrying the turn out again
 // will find its effects.
 func (x *executor) hasOutcome(ctx context.Context, m events.Message, lane events.Lane, key events.Key) (bool, error) {
@@ -349,7 +349,7 @@ func (x *executor) hasOutcome(ctx context.Context, m events.Message, lane events
 	return false, err
 }
 
-// replaces tells whether a message is another turn than the one that an outcome belongs to. The
+// replaces reports whether a message is another turn than the one that an outcome belongs to. The
 // stream lost that earlier turn with its end, and gave its sequence to this one.
 func replaces(m events.Message, outcome events.Outcome) bool {
 	var turn events.Turn
@@ -359,12 +359,12 @@ func replaces(m events.Message, outcome events.Outcome) bool {
 	return !outcome.IsOf(m.Sequence, turn.Now)
 }
 
-// history returns a function that tells whether an old turn, met on the way to newer ones, has its
+// history returns a function that reports whether an old turn, met on the way to newer ones, has its
 // outcome.
 func (x *executor) history(ctx context.Context) func(events.Message) bool {
 	return func(m events.Message) bool {
 		_, lane, key, err := subject.ParseTurn(m.Subject)
-		if err != nil || lane == events.Park {
+		if err != nil || lane == events.LanePark {
 			return err == nil
 		}
 		settled, err := x.hasOutcome(ctx, m, lane, key)

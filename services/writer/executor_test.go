@@ -40,18 +40,18 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		"one that is no JSON": {1, "{", false},
 	} {
 		w, m, b := onRecord(t, func(*ailing) {})
-		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: c.turn}, events.Trace{})
+		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.LaneWrite, Turn: c.turn}, events.Trace{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c.text != "" {
 			o = events.Seal(events.Message{Data: []byte(c.text)})
 		}
-		o.Subject = subject.Outcome("rs", events.Act, key)
+		o.Subject = subject.Outcome("rs", events.LaneWrite, key)
 		if _, err := b.Bus.Put(t.Context(), o, "o"); err != nil {
 			t.Fatal(err)
 		}
-		if settled, err := w.hasOutcome(t.Context(), m, events.Act, key); settled != c.want || err != nil {
+		if settled, err := w.hasOutcome(t.Context(), m, events.LaneWrite, key); settled != c.want || err != nil {
 			t.Errorf("%s: settled %t, %v", what, settled, err)
 		}
 	}
@@ -121,17 +121,17 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := events.Key{Namespace: "ns", Name: "web"}
 		w, m, b := onRecord(t, func(*ailing) {})
-		turn := events.Turn{Controller: "rs", Key: key, Lane: events.Act}
+		turn := events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}
 		held := true
 		goes := w.untilOutcome(t.Context(), m, turn, func() bool { return held })
 		if !goes() {
 			t.Error("it is not begun with")
 		}
-		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: 1}, events.Trace{})
+		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.LaneWrite, Turn: 1}, events.Trace{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		o.Subject = subject.Outcome("rs", events.Act, key)
+		o.Subject = subject.Outcome("rs", events.LaneWrite, key)
 		if _, err := b.Bus.Put(t.Context(), o, "o"); err != nil {
 			t.Fatal(err)
 		}
@@ -162,11 +162,11 @@ func TestWhyATurnIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := subject.LogStream("pods")
-	turn := events.Turn{Controller: "rs", Key: events.Key{Kind: "pods", Namespace: "ns", Name: "a"}, Lane: events.Act}
+	turn := events.Turn{Controller: "rs", Key: events.Key{Kind: "pods", Namespace: "ns", Name: "a"}, Lane: events.LaneWrite}
 	seen := turn
 	seen.Kind, seen.UID = "pods", "u"
 	report := seen
-	report.Lane = events.Tell
+	report.Lane = events.LaneStatus
 	status := report
 	status.Commands = []events.Command{{Verb: events.VerbUpdate, Subresource: "status"}}
 	nowhere, unwatched := turn, turn
@@ -202,7 +202,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	if _, _, err := w.refusal(t.Context(), m, rests); !errors.Is(err, away) {
 		t.Errorf("of an epoch that is not told: %v", err)
 	}
-	if answer, known := w.answerKnown(t.Context(), m, events.Act, events.Key{Namespace: "ns", Name: "web"}, false); answer == nil || !known {
+	if answer, known := w.answerKnown(t.Context(), m, events.LaneWrite, events.Key{Namespace: "ns", Name: "web"}, false); answer == nil || !known {
 		t.Error("a turn that is not in this hand is gone on with")
 	}
 }
@@ -244,20 +244,20 @@ func TestHowATurnIsPutOff(t *testing.T) {
 func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	w, m, b := onRecord(t, func(*ailing) {})
-	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.Act, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
+	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
 		t.Errorf("it is answered %q", got)
 	}
-	last, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.Act, key))
+	last, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, key))
 	var o events.Outcome
 	if err != nil || !ok || events.DecodeJSON(last, &o) != nil || o.Turn != 1 || len(o.Results) != 1 || o.Results[0].Reason != "Damaged" {
 		t.Errorf("its outcome is %+v (%t, %v)", o, ok, err)
 	}
 	b.put = bus.ErrTooLarge
-	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.Act, key, events.ErrDamaged)); got != "later 1s" || len(b.puts) != 2 {
+	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); got != "later 1s" || len(b.puts) != 2 {
 		t.Errorf("without an outcome it is answered %q, after %d tries", got, len(b.puts)-1)
 	}
 	b.put = bus.ErrClosed
-	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.Act}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.puts) != 3 {
+	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.puts) != 3 {
 		t.Errorf("on a bus that is closed: %v, after %d tries", err, len(b.puts)-2)
 	}
 }
@@ -266,7 +266,7 @@ func TestARefusedTurnHasItsOutcome(t *testing.T) {
 func TestAnOutcomeIsStoredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m, b := onRecord(t, func(a *ailing) { a.put = away })
-		turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Kind: "pods", UID: "u", ResourceVersion: "5"}
+		turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneWrite, Kind: "pods", UID: "u", ResourceVersion: "5"}
 		done := make(chan error, 1)
 		go func() { done <- w.storeOutcome(t.Context(), m, turn, nil) }()
 		time.Sleep(20 * time.Second) // virtual

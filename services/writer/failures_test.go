@@ -17,8 +17,8 @@ import (
 func TestARepeatedFailureIsCounted(t *testing.T) {
 	t.Parallel()
 	var f repeatedFailures
-	web := turnSource{"replicaset-controller", events.Key{Namespace: "shop", Name: "web"}, events.Act}
-	db := turnSource{"replicaset-controller", events.Key{Namespace: "shop", Name: "db"}, events.Act}
+	web := turnSource{"replicaset-controller", events.Key{Namespace: "shop", Name: "web"}, events.LaneWrite}
+	db := turnSource{"replicaset-controller", events.Key{Namespace: "shop", Name: "db"}, events.LaneWrite}
 	quota, gone := cause{verb: events.VerbCreate, kind: "pods", code: 403, reason: "Forbidden"}, cause{verb: events.VerbCreate, kind: "pods", code: 404}
 	begin := time.Unix(1_700_000_000, 0)
 	for i, step := range []struct {
@@ -82,7 +82,7 @@ func TestWhatIsRemarked(t *testing.T) {
 	leveled := func(level slog.Level) {
 		w.config.Log = slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: level}))
 	}
-	turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Commands: []events.Command{{Verb: events.VerbDelete}}}
+	turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneWrite, Commands: []events.Command{{Verb: events.VerbDelete}}}
 	result := func(status events.Status, reason string) []events.Result {
 		return []events.Result{{Status: status, Reason: reason}}
 	}

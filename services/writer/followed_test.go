@@ -44,8 +44,8 @@ func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
 		}
 		return found
 	}
-	first := stored(events.Act, 0)
-	stored(events.Tell, 0) // of the other lane
+	first := stored(events.LaneWrite, 0)
+	stored(events.LaneStatus, 0) // of the other lane
 	check := func(m events.Message, want bool) {
 		t.Helper()
 		if got, err := w.hasLater(t.Context(), m); err != nil || got != want {
@@ -53,7 +53,7 @@ func TestALaterTurnTakesAnEarlierOnesPlace(t *testing.T) {
 		}
 	}
 	check(first, false)
-	second := stored(events.Act, first.Sequence)
+	second := stored(events.LaneWrite, first.Sequence)
 	check(first, true)
 	check(second, false)
 }

@@ -54,10 +54,10 @@ func FuzzTurn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, addressed bool) {
 		s := &scene{T: t, bus: b, api: api}
 		key := events.Key{Namespace: "ns", Name: "web"}
-		m := events.Message{Subject: subject.Turn(controller, events.Act, key), Data: body}
+		m := events.Message{Subject: subject.Turn(controller, events.LaneWrite, key), Data: body}
 		var turn events.Turn
 		if addressed && events.DecodeJSON(m, &turn) == nil { // as if from a compromised reconciler
-			turn.Controller, turn.Key, turn.Lane, turn.Now = controller, key, events.Act, time.Now()
+			turn.Controller, turn.Key, turn.Lane, turn.Now = controller, key, events.LaneWrite, time.Now()
 			turn.Epochs, turn.Seen = nil, nil // it would wait for the watcher
 			again, err := events.EncodeJSON(turn, turn.Trace)
 			s.must(err)

@@ -28,7 +28,7 @@ func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, h := anExecutor(t), newInFlightTurns("a", newMetrics())
 				w.inFlight = h
-				turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Now: time.Now()}
+				turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneWrite, Now: time.Now()}
 				m, err := events.EncodeJSON(turn, events.Trace{})
 				if err != nil {
 					t.Fatal(err)

@@ -61,7 +61,7 @@ func verbAt(t events.Turn, command int) events.Verb {
 	return t.Commands[command].Verb
 }
 
-// updatesStatus tells whether a turn updates a status. The body of such an update also has the object's
+// updatesStatus reports whether a turn updates a status. The body of such an update also has the object's
 // metadata, which must match the live object's.
 func updatesStatus(t events.Turn) bool {
 	return slices.ContainsFunc(t.Commands, func(c events.Command) bool {

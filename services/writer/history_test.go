@@ -58,7 +58,7 @@ func (s *scene) past(n int) {
 				m := turnOf(s.T, name, nil, creates(name, 1)...)
 				at, err := s.bus.Put(s.Context(), m, name)
 				if err == nil {
-					o := events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: name}}
+					o := events.Outcome{Controller: controller, Turn: at, Lane: events.LaneWrite, Key: events.Key{Namespace: "ns", Name: name}}
 					m, err = events.EncodeJSON(o, events.Trace{})
 					m.Subject = subject.Outcome(controller, o.Lane, o.Key)
 				}

@@ -115,7 +115,7 @@ func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
 				Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Version: "v1", Namespace: "ns", Name: "web", Subresource: "status",
 				If: &events.If{UID: "rs", ResourceVersion: "5"}, Body: []byte(`{"metadata":{"annotations":{"forged":"so"}}}`),
 			}
-			turn := events.Turn{Controller: controller, Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Tell, Now: time.Now(), Commands: []events.Command{status}}
+			turn := events.Turn{Controller: controller, Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneStatus, Now: time.Now(), Commands: []events.Command{status}}
 			seen("rs", "5", 2)(&turn)
 			m, err := events.EncodeJSON(turn, events.Trace{})
 			s.must(err)

@@ -19,7 +19,7 @@ import (
 // a lock, and the deliveries that it has to answer.
 type inFlightTurns struct {
 	metrics *metrics
-	// sign signs a heartbeat, and signed tells whether another writer's counts.
+	// sign signs a heartbeat, and signed reports whether another writer's counts.
 	sign   func(text []byte) []byte
 	signed func([]byte) bool
 	turns  sync.WaitGroup
@@ -95,7 +95,7 @@ func (f *inFlightTurns) ofKey(controller string, key events.Key) (all []events.T
 			if err != nil || of != controller || k != key {
 				continue
 			}
-			all = append(all, events.TurnState{Lane: lane, Turn: m.Sequence, Attempt: d.Attempt(), Stored: m.Time, Claim: c.Status(at, now).String()})
+			all = append(all, events.TurnState{Lane: lane.String(), Turn: m.Sequence, Attempt: d.Attempt(), Stored: m.Time, Claim: c.Status(at, now).String()})
 		}
 	})
 	slices.SortFunc(all, func(a, b events.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
@@ -148,13 +148,13 @@ func (f *inFlightTurns) limit(controller string, most int) {
 	f.withClaims(func(c *claim.Claims, _ time.Time) { c.Limit(controller, most) })
 }
 
-// unheardFor tells whether no heartbeat of this writer has come back for heartbeatTimeout.
+// unheardFor reports whether no heartbeat of this writer has come back for heartbeatTimeout.
 func (f *inFlightTurns) unheardFor() (it bool) {
 	f.withClaims(func(c *claim.Claims, now time.Time) { it = c.UnheardFor(now) >= heartbeatTimeout })
 	return it
 }
 
-// awaitAnnounced waits until every writer has heard that this one has claimed a turn, and tells whether
+// awaitAnnounced waits until every writer has heard that this one has claimed a turn, and reports whether
 // still no other writer has it. It returns false as well when the context ends.
 func (f *inFlightTurns) awaitAnnounced(ctx context.Context, at claim.Place) bool {
 	var after uint64

@@ -66,7 +66,7 @@ func (f *inFlightTurns) announceLeads(leads map[string]uint64) {
 	signal(f.hurry)
 }
 
-// empty tells whether no turn of some controllers is in flight.
+// empty reports whether no turn of some controllers is in flight.
 func (f *inFlightTurns) empty(of func(controller string) bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +78,7 @@ func (f *inFlightTurns) empty(of func(controller string) bool) bool {
 	return true
 }
 
-// holds tells whether this writer holds the Lease of a leased controller.
+// holds reports whether this writer holds the Lease of a leased controller.
 func (f *inFlightTurns) holds(controller string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -154,7 +154,7 @@ func TestAnUnleasedControllerNeedsNoLease(t *testing.T) {
 	s.leased(newLeasing(), func(c *writer.Config) {
 		c.Controllers = append(c.Controllers, writer.Profile{Name: free, Allowed: func(events.Command) bool { return true }})
 	})
-	turn := events.Turn{Controller: free, Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.Act, Now: time.Now(), Token: 3, Commands: creates("web", 1)}
+	turn := events.Turn{Controller: free, Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneWrite, Now: time.Now(), Token: 3, Commands: creates("web", 1)}
 	turn.Pack()
 	m, err := events.EncodeJSON(turn, turn.Trace)
 	s.must(err)

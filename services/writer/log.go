@@ -18,7 +18,7 @@ const everyTurn = slog.Level(-3)
 func (x *executor) log(m events.Message) *slog.Logger {
 	log := x.config.Log.With("controller", x.profile.Name)
 	if _, lane, key, err := subject.ParseTurn(m.Subject); err == nil {
-		log = log.With("key", key.String(), "lane", string(lane))
+		log = log.With("key", key.String(), "lane", lane.String())
 	}
 	return log.With("stream", m.Stream, "sequence", m.Sequence, "traceID", trace.Context(events.TraceOf(m.Header)).TraceID().String())
 }

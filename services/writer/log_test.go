@@ -58,7 +58,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 		t.Fatal("it has no line")
 	}
 	for field, want := range map[string]any{
-		"level": "WARN", "key": "ns/db", "lane": "act", "sequence": float64(at), "traceID": id, "status": "refused", "verb": "delete",
+		"level": "WARN", "key": "ns/db", "lane": "write", "sequence": float64(at), "traceID": id, "status": "refused", "verb": "delete",
 	} {
 		if line[field] != want {
 			t.Errorf("%s is %v, want %v, in %v", field, line[field], want, line)

@@ -33,7 +33,7 @@ func (s *scene) say(m events.Message) uint64 {
 func turnOf(t *testing.T, key string, change func(*events.Turn), commands ...events.Command) events.Message {
 	t.Helper()
 	turn := events.Turn{
-		Controller: controller, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: commands,
+		Controller: controller, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.LaneWrite, Now: time.Now(), Commands: commands,
 	}
 	turn.Pack()
 	if change != nil {
@@ -241,9 +241,9 @@ func TestADamagedOutcomeIsNone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	at := s.say(turnOf(t, "web", nil, creates("web", 1)...))
-	m, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: at, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}, events.Trace{})
+	m, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: at, Lane: events.LaneWrite, Key: events.Key{Namespace: "ns", Name: "web"}}, events.Trace{})
 	s.must(err)
-	m.Subject = subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: "web"})
+	m.Subject = subject.Outcome(controller, events.LaneWrite, events.Key{Namespace: "ns", Name: "web"})
 	m = events.Seal(m)
 	m.Data[0] ^= 1
 	s.say(m)

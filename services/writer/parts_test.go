@@ -350,12 +350,12 @@ func TestWhatIsInFlightIsTold(t *testing.T) {
 		if sequence == 8 {
 			of.Name = "other"
 		}
-		f.take(claim.Place{Controller: "rs", Sequence: sequence}, stored{sequence: sequence, on: subject.Turn("rs", events.Act, of)}, true, func() { <-hold })
+		f.take(claim.Place{Controller: "rs", Sequence: sequence}, stored{sequence: sequence, on: subject.Turn("rs", events.LaneWrite, of)}, true, func() { <-hold })
 	}
 	f.take(claim.Place{Controller: "rs", Sequence: 6}, stored{sequence: 6, on: "x"}, true, func() { <-hold })
 	all := f.ofKey("rs", key)
 	sorted := slices.IsSortedFunc(all, func(a, b events.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
-	if len(all) != 8 || !sorted || all[0].Turn != 7 || all[7].Turn != 21 || all[0].Lane != events.Act || all[0].Attempt != 1 {
+	if len(all) != 8 || !sorted || all[0].Turn != 7 || all[7].Turn != 21 || all[0].Lane != events.LaneWrite.String() || all[0].Attempt != 1 {
 		t.Errorf("in flight are %+v", all)
 	}
 	if others := f.ofKey("ds", key); len(others) != 0 {
@@ -434,14 +434,14 @@ func TestWhatIsWrongWithATurn(t *testing.T) {
 // A turn must agree with its subject.
 func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
-	right := events.Turn{Controller: "rs", Key: key, Lane: events.Act}
+	right := events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}
 	for what, c := range map[string]struct {
 		change func(*events.Turn)
 		want   string
 	}{
 		"the same":           {func(*events.Turn) {}, ""},
 		"another controller": {func(t *events.Turn) { t.Controller = "ds" }, "the turn says"},
-		"another lane":       {func(t *events.Turn) { t.Lane = events.Tell }, "the turn says"},
+		"another lane":       {func(t *events.Turn) { t.Lane = events.LaneStatus }, "the turn says"},
 		"another key":        {func(t *events.Turn) { t.Key.Name = "x" }, "the turn says"},
 		"a fault":            {func(t *events.Turn) { t.UID = "u" }, "and not both"},
 	} {
@@ -451,11 +451,11 @@ func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := read(m, events.Act, key, "rs", ""); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if _, err := read(m, events.LaneWrite, key, "rs", ""); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
-	if _, err := read(events.Message{Data: []byte("{")}, events.Act, key, "rs", ""); err == nil {
+	if _, err := read(events.Message{Data: []byte("{")}, events.LaneWrite, key, "rs", ""); err == nil {
 		t.Error("what is no JSON is a turn")
 	}
 }
@@ -465,11 +465,11 @@ func onRecord(t *testing.T, change func(*ailing)) (*executor, events.Message, *a
 	t.Helper()
 	w := anExecutor(t)
 	key := events.Key{Namespace: "ns", Name: "web"}
-	m, err := events.EncodeJSON(events.Turn{Controller: "rs", Key: key, Lane: events.Act, Now: time.Now()}, events.Trace{})
+	m, err := events.EncodeJSON(events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite, Now: time.Now()}, events.Trace{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Subject = subject.Turn("rs", events.Act, key)
+	m.Subject = subject.Turn("rs", events.LaneWrite, key)
 	sequence, err := w.config.Bus.Store(t.Context(), m, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -502,7 +502,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 		"the turn is gone, and not asked": {func(a *ailing) { a.at[turns] = away }, nil},
 	} {
 		w, m, _ := onRecord(t, c.change)
-		if over, err := w.isSettled(t.Context(), m, events.Act, key); over || !errors.Is(err, c.err) {
+		if over, err := w.isSettled(t.Context(), m, events.LaneWrite, key); over || !errors.Is(err, c.err) {
 			t.Errorf("%s: it is over: %t, %v", what, over, err)
 		}
 	}
@@ -530,7 +530,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 		t.Errorf("one that is not there is gone: %t, %v", gone, err)
 	}
 	old := w.history(t.Context())
-	if old(m) || !old(events.Message{Subject: subject.Turn("rs", events.Park, key)}) || old(events.Message{Subject: "x"}) {
+	if old(m) || !old(events.Message{Subject: subject.Turn("rs", events.LanePark, key)}) || old(events.Message{Subject: "x"}) {
 		t.Error("which turns are history is not told")
 	}
 }

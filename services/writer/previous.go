@@ -42,7 +42,7 @@ func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.
 	}
 }
 
-// mayLackChanges tells whether the record may lack changes after a message of a kind's log: there is a gap
+// mayLackChanges reports whether the record may lack changes after a message of a kind's log: there is a gap
 // after that message, or no mark says where the last gap is.
 func mayLackChanges(ctx context.Context, b bus.Bus, kind kinds.Name, seen uint64) (bool, error) {
 	m, ok, err := b.Last(ctx, subject.LogStream(kind), subject.Mark(kind))

@@ -17,7 +17,7 @@ import (
 // redactionAge is how long the writer caches a kind's redaction.
 const redactionAge = 10 * time.Second
 
-// hiding returns a function that tells whether the watcher hides values of a kind. It reads that
+// hiding returns a function that reports whether the watcher hides values of a kind. It reads that
 // from the record, since the watcher alone has the rules. Until the watcher has recorded a kind's
 // redaction, the function returns true. Of a kind without a stream nothing is hidden.
 func hiding(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) bool {

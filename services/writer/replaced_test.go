@@ -38,13 +38,13 @@ func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 			}
 			return m
 		}
-		put(events.Turn{Controller: "rs", Key: key, Lane: events.Act, Now: now}, subject.Turn("rs", events.Act, key))
+		put(events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite, Now: now}, subject.Turn("rs", events.LaneWrite, key))
 		turn, ok, err := w.config.Bus.At(t.Context(), subject.TurnStream("rs"), 1)
 		if err != nil || !ok {
 			t.Fatalf("there %t, %v", ok, err)
 		}
-		put(events.Outcome{Controller: "rs", Key: key, Lane: events.Act, Turn: 1, Decided: tc.decided}, subject.Outcome("rs", events.Act, key))
-		if got, err := w.hasOutcome(t.Context(), turn, events.Act, key); err != nil || got != tc.want {
+		put(events.Outcome{Controller: "rs", Key: key, Lane: events.LaneWrite, Turn: 1, Decided: tc.decided}, subject.Outcome("rs", events.LaneWrite, key))
+		if got, err := w.hasOutcome(t.Context(), turn, events.LaneWrite, key); err != nil || got != tc.want {
 			t.Errorf("an outcome %s settles it: %t (%v), want %t", name, got, err, tc.want)
 		}
 	}

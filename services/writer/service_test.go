@@ -112,7 +112,7 @@ func creates(key string, n int) []events.Command {
 func (s *scene) store(key string, change func(*events.Turn), commands ...events.Command) uint64 {
 	s.Helper()
 	turn := events.Turn{
-		Controller: controller, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: commands,
+		Controller: controller, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.LaneWrite, Now: time.Now(), Commands: commands,
 	}
 	turn.Pack()
 	at := subject.Turn(controller, turn.Lane, turn.Key)
@@ -132,7 +132,7 @@ func (s *scene) outcome(key string) events.Outcome {
 	s.Helper()
 	var found events.Outcome
 	s.eventually("an outcome of "+key, func() bool {
-		at := subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: key})
+		at := subject.Outcome(controller, events.LaneWrite, events.Key{Namespace: "ns", Name: key})
 		m, ok, err := s.bus.Last(s.Context(), subject.OutcomeStream(controller), at)
 		s.must(err)
 		if ok {
@@ -289,16 +289,16 @@ func (s *scene) delta(d events.Delta) {
 func TestWhatIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	parked, err := events.EncodeJSON(events.Turn{Controller: controller, Lane: events.Park}, events.Trace{})
+	parked, err := events.EncodeJSON(events.Turn{Controller: controller, Lane: events.LanePark}, events.Trace{})
 	s.must(err)
-	parked.Subject = subject.Turn(controller, events.Park, events.Key{Namespace: "ns", Name: "poison"})
+	parked.Subject = subject.Turn(controller, events.LanePark, events.Key{Namespace: "ns", Name: "poison"})
 	_, err = s.bus.Put(t.Context(), parked, "parked")
 	s.must(err)
 
 	old := s.store("settled", func(t *events.Turn) { t.Now = t.Now.Add(-time.Hour) }, creates("settled", 1)...)
 	done, err := events.EncodeJSON(events.Outcome{Controller: controller, Turn: old}, events.Trace{})
 	s.must(err)
-	done.Subject = subject.Outcome(controller, events.Act, events.Key{Namespace: "ns", Name: "settled"})
+	done.Subject = subject.Outcome(controller, events.LaneWrite, events.Key{Namespace: "ns", Name: "settled"})
 	_, err = s.bus.Put(t.Context(), done, "done")
 	s.must(err)
 	s.redeliver(2)

@@ -60,7 +60,7 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	s.eventually("return of the turns", func() bool { return active(t, services[first]) && !active(t, services[1-first]) })
 }
 
-// active tells whether a writer has the controller's turns, by its metrics.
+// active reports whether a writer has the controller's turns, by its metrics.
 func active(t *testing.T, w *writer.Service) bool {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(w.Collectors()...)

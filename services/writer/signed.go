@@ -20,7 +20,7 @@ func (s *Service) signHeartbeat(text []byte) []byte {
 	return s.config.Sign.Hint(events.Writers, text, now)
 }
 
-// signedHeartbeat tells whether a writer has signed a heartbeat. It believes every heartbeat until
+// signedHeartbeat reports whether a writer has signed a heartbeat. It believes every heartbeat until
 // the clock of the bus is known; until then this writer takes no turns.
 func (s *Service) signedHeartbeat(text []byte) bool {
 	if !s.time.known() {

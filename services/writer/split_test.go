@@ -57,7 +57,7 @@ func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 // storeOf stores a turn of a controller that creates one pod.
 func (s *scene) storeOf(name, key string) {
 	s.Helper()
-	turn := events.Turn{Controller: name, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.Act, Now: time.Now(), Commands: creates(key, 1)}
+	turn := events.Turn{Controller: name, Key: events.Key{Namespace: "ns", Name: key}, Lane: events.LaneWrite, Now: time.Now(), Commands: creates(key, 1)}
 	turn.Pack()
 	m, err := events.EncodeJSON(turn, turn.Trace)
 	s.must(err)

@@ -54,7 +54,7 @@ type Profile struct {
 	// Owns is the kind of the objects that the controller's keys name; empty if they name none, or
 	// have a kind themselves.
 	Owns kinds.Name
-	// Allowed tells whether the controller has promised to issue a command; nil allows nothing.
+	// Allowed reports whether the controller has promised to issue a command; nil allows nothing.
 	Allowed func(events.Command) bool
 	// Fits returns the check of a turn's commands: whether the object and the content that a
 	// command writes are within the controller's promise. own returns the key's own object from
@@ -140,7 +140,7 @@ const (
 type Service struct {
 	config    Config
 	api       *apply.Client
-	teller    *apply.EventRecorder
+	recorder    *apply.EventRecorder
 	metrics   *metrics
 	inFlight  *inFlightTurns
 	announcer *announcer // nil without traces
@@ -197,7 +197,7 @@ func New(c Config) (*Service, error) {
 		probe = func(context.Context) error { return nil } // it makes no requests
 	}
 	s := &Service{
-		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, api: door, teller: apply.NewEventRecorder(door, c.Clock), metrics: m, inFlight: newInFlightTurns(id, m), announcer: announcer,
+		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, api: door, recorder: apply.NewEventRecorder(door, c.Clock), metrics: m, inFlight: newInFlightTurns(id, m), announcer: announcer,
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
 	replicas := membership.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}
@@ -252,7 +252,7 @@ func (s *Service) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
 	sharing, leave := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	background.Go(func() { s.teller.Run(working) })
+	background.Go(func() { s.recorder.Run(working) })
 	background.Go(func() { s.share.run(sharing) })
 	background.Go(func() { s.epochs.run(working) })
 	background.Go(func() { s.shareEpochs(working) })

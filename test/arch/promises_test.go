@@ -85,7 +85,7 @@ func TestPromisedTimesAreTested(t *testing.T) {
 	}
 }
 
-// uses tells whether a test refers to a constant of a duration, directly or through functions
+// uses reports whether a test refers to a constant of a duration, directly or through functions
 // of its package.
 func (t *Tree) uses(name, test string, want time.Duration) bool {
 	for _, p := range t.Packages {
@@ -133,7 +133,7 @@ func names(of ast.Node, known map[string]bool) map[string]bool {
 	return all
 }
 
-// reaches tells whether a function refers to one of the constants.
+// reaches reports whether a function refers to one of the constants.
 func reaches(function string, refers map[string]map[string]bool, constants, seen map[string]bool) bool {
 	seen[function] = true
 	for name := range refers[function] {

@@ -100,13 +100,13 @@ func (t *Tree) add(byDir map[string]*Package, name string) error {
 	return nil
 }
 
-// exists tells whether a path is a file or directory of the tree.
+// exists reports whether a path is a file or directory of the tree.
 func (t *Tree) exists(name string) bool {
 	_, err := os.Stat(filepath.Join(t.Root, filepath.FromSlash(name)))
 	return err == nil
 }
 
-// match tells whether an import path, ours without the module's prefix, fits one
+// match reports whether an import path, ours without the module's prefix, fits one
 // of the patterns.
 func match(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {

@@ -42,7 +42,7 @@ func TestAnOwnersNameIsNoPath(t *testing.T) {
 	if !ok || len(d.Commands) != 1 || len(d.Commands[0].If.Absent) != 1 {
 		t.Fatalf("decided %+v", d)
 	}
-	carryOut(t, door, events.Turn{Controller: collector.Controller, Lane: events.Act, Commands: d.Commands})
+	carryOut(t, door, events.Turn{Controller: collector.Controller, Lane: events.LaneWrite, Commands: d.Commands})
 	for _, path := range asked {
 		if strings.Contains(path, "kube-system") || strings.Contains(path, "proxy") || strings.Contains(path, "..") {
 			t.Errorf("the owner's name led to %s", path)

@@ -271,7 +271,7 @@ func (p *informed) sync(key events.Key) {
 		return
 	}
 	if e := p.expected[key]; e.creates > 0 && p.now.Before(e.until) {
-		d = d.In(events.Tell)
+		d = d.In(events.LaneStatus)
 	}
 	if len(d.Commands) == 0 {
 		return

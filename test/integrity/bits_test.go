@@ -105,7 +105,7 @@ func turned(t *testing.T, store string, truth []events.Message, exists map[strin
 	return "harmless"
 }
 
-// short tells whether the log has lost its end, which a reader that starts cannot notice.
+// short reports whether the log has lost its end, which a reader that starts cannot notice.
 func short(w *world, want []events.Message) bool {
 	log := w.read(subject.LogStream("pods"))
 	return len(log) == 0 || log[len(log)-1].Sequence < want[len(want)-1].Sequence
@@ -147,7 +147,7 @@ func turnOne(t *testing.T, dir string) string {
 	return fmt.Sprintf("bit %d of byte %d of %s", bit, at, rel)
 }
 
-// examine reads the log and tells whether a reader would find damage. Damage that a reader would not
+// examine reads the log and reports whether a reader would find damage. Damage that a reader would not
 // find is an error.
 func examine(w *world, want []events.Message) (found bool, err error) {
 	stored, needed := map[uint64]events.Message{}, map[uint64]bool{}
@@ -189,7 +189,7 @@ func examine(w *world, want []events.Message) (found bool, err error) {
 	return found, nil
 }
 
-// headOnly tells whether only the beginning of a log is missing, as if it had expired.
+// headOnly reports whether only the beginning of a log is missing, as if it had expired.
 func headOnly(missing map[uint64]bool, want []events.Message) bool {
 	for _, m := range want {
 		if len(missing) == 0 {

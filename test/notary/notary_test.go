@@ -132,7 +132,7 @@ func tell(t *testing.T, b *stream.Bus, from, n int) {
 		must(t, a.Append(t.Context(), m))
 		turn, err := events.EncodeJSON(events.Turn{Controller: "c", Because: "it is time"}, events.Trace{})
 		must(t, err)
-		turn.Subject = subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint("key-", i)})
+		turn.Subject = subject.Turn("c", events.LaneWrite, events.Key{Name: fmt.Sprint("key-", i)})
 		_, err = b.Store(t.Context(), turn, 0)
 		must(t, err)
 	}
@@ -197,7 +197,7 @@ func TestTheNotarysRights(t *testing.T) {
 	key := events.Key{Name: "k"}
 	for name, try := range map[string]func() error{
 		"store a turn": func() error {
-			_, err := one.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, key)}, "id")
+			_, err := one.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.LaneWrite, key)}, "id")
 			return err
 		},
 		"tell a delta": func() error {

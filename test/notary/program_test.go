@@ -86,15 +86,15 @@ func (d *engine) live(n int) {
 		after = events.Link{Sequence: a.Last(), Sum: m.Get(events.HeaderSum)}
 
 		key := events.Key{Namespace: "shop", Name: fmt.Sprint("job-", i)}
-		turn, err := events.EncodeJSON(events.Turn{Controller: "job-controller", Lane: events.Act, Key: key, Because: "it is time", Now: time.Now()}, events.Trace{})
+		turn, err := events.EncodeJSON(events.Turn{Controller: "job-controller", Lane: events.LaneWrite, Key: key, Because: "it is time", Now: time.Now()}, events.Trace{})
 		must(d.T, err)
-		turn.Subject = subject.Turn("job-controller", events.Act, key)
+		turn.Subject = subject.Turn("job-controller", events.LaneWrite, key)
 		turns.Turn(turn, 0, time.Now())
 		_, err = d.bus.Store(d.Context(), turn, 0)
 		must(d.T, err)
-		outcome, err := events.EncodeJSON(events.Outcome{Controller: "job-controller", Lane: events.Act, Key: key, Turn: uint64(i + 1), At: time.Now()}, events.Trace{})
+		outcome, err := events.EncodeJSON(events.Outcome{Controller: "job-controller", Lane: events.LaneWrite, Key: key, Turn: uint64(i + 1), At: time.Now()}, events.Trace{})
 		must(d.T, err)
-		outcome.Subject = subject.Outcome("job-controller", events.Act, key)
+		outcome.Subject = subject.Outcome("job-controller", events.LaneWrite, key)
 		id := fmt.Sprint("outcome-", i)
 		outcomes.Outcome(outcome, id, time.Now())
 		_, err = d.bus.Put(d.Context(), outcome, id)

@@ -19,7 +19,7 @@ func TestEveryLineOfATurnLeadsToIt(t *testing.T) {
 			}
 			seen++
 			for field, form := range map[string]string{
-				"traceID": "^[0-9a-f]{32}$", "controller": "-controller$", "key": ".", "lane": "^(act|tell)$", "stream": "^TURN_", "because": ".",
+				"traceID": "^[0-9a-f]{32}$", "controller": "-controller$", "key": ".", "lane": "^(write|status)$", "stream": "^TURN_", "because": ".",
 			} {
 				if text, _ := line[field].(string); !regexp.MustCompile(form).MatchString(text) || text == strings.Repeat("0", 32) {
 					t.Errorf("%s: %s is %q in %v", service, field, text, line)

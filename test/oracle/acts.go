@@ -82,8 +82,8 @@ func (a *Actor) Begin(watched ...kinds.Kind) {
 func (a *Actor) wake(keys ...events.Key) {
 	for _, key := range keys {
 		if a.due[key] = a.Now; !a.acts {
-			delete(a.until, course{key, events.Act})
-			delete(a.until, course{key, events.Tell})
+			delete(a.until, course{key, events.LaneWrite})
+			delete(a.until, course{key, events.LaneStatus})
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (a *Actor) turn(key events.Key) error {
 		return nil
 	}
 	a.sequence++
-	for _, lane := range []events.Lane{events.Act, events.Tell} {
+	for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		part := d.In(lane)
 		if len(part.Commands) == 0 {
 			continue
@@ -196,8 +196,8 @@ func (a *Actor) carry(key events.Key, lane events.Lane, d reconcile.Decision) er
 			p.Answer(r.Command, answer)
 		}
 	}
-	for _, telling := range plan.Tellings(t, results) {
-		a.Stage.Told = append(a.Stage.Told, told(telling.About.Name, telling.Type, telling.Reason, telling.Message).String())
+	for _, event := range plan.Events(t, results) {
+		a.Stage.Told = append(a.Stage.Told, told(event.About.Name, event.Type, event.Reason, event.Message).String())
 	}
 	o := events.Outcome{Controller: t.Controller, Key: key, Lane: lane, Turn: a.sequence, UID: t.UID, ResourceVersion: t.ResourceVersion, At: a.Now, Results: results}
 	a.See.Remember(o)

@@ -31,7 +31,7 @@ func afterAnswers(c reconcile.Any, asked Answerer, key events.Key, world []runti
 		if !ok || len(d.Commands) == 0 || d.Commands[0].Verb != events.VerbAsk {
 			return d, nil
 		}
-		last = &events.Outcome{Key: key, Lane: events.Act, At: now}
+		last = &events.Outcome{Key: key, Lane: events.LaneWrite, At: now}
 		if about := find(world, key); about != nil {
 			last.UID, last.ResourceVersion = about.GetUID(), about.GetResourceVersion()
 		}

@@ -239,8 +239,8 @@ func attachingKeys(world []runtime.Object) (keys []events.Key) {
 }
 
 func (a *Attaching) carryOut(world []runtime.Object, key events.Key, c events.Command, notes map[events.Key]events.Outcome) ([]runtime.Object, error) {
-	if c.Lane() == events.Tell {
-		o := events.Outcome{Key: key, Lane: events.Tell, Decided: Now, At: Now, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: c.Note}}}}
+	if c.Lane() == events.LaneStatus {
+		o := events.Outcome{Key: key, Lane: events.LaneStatus, Decided: Now, At: Now, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: c.Note}}}}
 		for _, obj := range world {
 			if m := obj.(object); m.GetName() == key.Name {
 				o.UID = m.GetUID()

@@ -101,7 +101,7 @@ func CleanedByUs(world []runtime.Object, long time.Duration) (gone []string) {
 			d, ok := tokencleaner.Controller.Ask(seen, key, at)
 			switch {
 			case ok && len(d.Commands) == 1 && d.Commands[0].AsksExpiry():
-				o := events.Outcome{Key: key, Lane: events.Act, UID: secret.UID, ResourceVersion: secret.ResourceVersion, At: at}
+				o := events.Outcome{Key: key, Lane: events.LaneWrite, UID: secret.UID, ResourceVersion: secret.ResourceVersion, At: at}
 				o.Results = []events.Result{expiries(world, d.Commands[0])}
 				seen.Remember(o)
 			case ok && len(d.Commands) == 1:

@@ -55,7 +55,7 @@ func deviceTaintLine(obj metav1.Object) string {
 	return ""
 }
 
-// calledOffWhenDeleted tells whether an Event of upstream's cancels the deletion of a pod that is already being
+// calledOffWhenDeleted reports whether an Event of upstream's cancels the deletion of a pod that is already being
 // deleted, by upstream or a user: upstream drops such a pod, but plans it again with each change.
 func calledOffWhenDeleted(api *sim.API, e *corev1.Event) bool {
 	if e.Message != "Cancelling deletion" {

@@ -44,7 +44,7 @@ var (
 // OwnedKinds are the kinds of such a world; the last one is not watched.
 func OwnedKinds() []kinds.Kind { return slices.Clone(ownedKinds) }
 
-// Garbage is a world with owners, in chapters: each has the acts of users at one moment, after which both
+// Garbage is a world with owners, in chapters: each has the writes of users at one moment, after which both
 // collectors run undisturbed.
 type Garbage struct {
 	Chapters []func(*sim.API)

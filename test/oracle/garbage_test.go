@@ -215,7 +215,7 @@ func (h *household) owns(of member, ref metav1.OwnerReference) {
 	}, "%v is owned by %s %s %s, blocks: %v", of.ref, ref.Kind, ref.Name, ref.UID, ref.BlockOwnerDeletion != nil)
 }
 
-// act is an act of a user.
+// act is a write of a user.
 func (h *household) act(t *rapid.T) {
 	m := h.any(t, "object")
 	switch rapid.SampledFrom([]string{"delete", "delete", "delete", "refer", "disown", "hold", "free"}).Draw(t, "act") {

@@ -129,7 +129,7 @@ func toldOnce(seen *reconciletest.World, key events.Key) (lines []string, err er
 		lines = append(lines, e.String())
 	}
 	if len(d.Commands) > 0 {
-		o := events.Outcome{Key: key, Lane: events.Tell, At: Now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}}
+		o := events.Outcome{Key: key, Lane: events.LaneStatus, At: Now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}}
 		if own, there := seen.Get(kinds.Pods.Name, key.Namespace, key.Name); there {
 			o.UID = own.GetUID()
 		}

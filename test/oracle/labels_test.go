@@ -187,7 +187,7 @@ func TestConflictsComeAndGoAsUpstreams(t *testing.T) {
 	})
 }
 
-// labelTown has the acts of users on volumes of one driver.
+// labelTown has the writes of users on volumes of one driver.
 type labelTown struct {
 	moment   []func(*sim.API)
 	chapters []func(*sim.API)

@@ -35,7 +35,7 @@ import (
 	"github.com/millrace/millrace/test/sim"
 )
 
-// Cluster is some nodes with their pods and leases, in chapters: each has the acts of nodes and users at one
+// Cluster is some nodes with their pods and leases, in chapters: each has the writes of nodes and users at one
 // moment. Nodes that are not silent renew their leases all the time.
 type Cluster struct {
 	Config   nodelifecycle.Config

@@ -195,7 +195,7 @@ func say(n *corev1.Node, of corev1.NodeConditionType, status corev1.ConditionSta
 	}
 }
 
-// act is an act of a node or a user.
+// act is a write of a node or a user.
 func (f *fleet) act(t *rapid.T, name string) {
 	report := func(of corev1.NodeConditionType, status corev1.ConditionStatus) {
 		f.does(func(k *oracle.Kubelets) {

@@ -177,7 +177,7 @@ func (m *minting) turn(name string) {
 	if !ok {
 		return
 	}
-	o := events.Outcome{Key: key, Lane: events.Act}
+	o := events.Outcome{Key: key, Lane: events.LaneWrite}
 	if s := m.secrets[name]; s != nil {
 		o.UID, o.ResourceVersion = s.UID, s.ResourceVersion
 	}

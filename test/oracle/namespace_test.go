@@ -392,11 +392,11 @@ func (p *place) goOurs() (time.Duration, error) {
 			}
 		}
 		d, ok := p.controller.Ask(world, key, p.now)
-		acts := slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
+		acts := slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneWrite })
 		if !ok || len(d.Commands) == 0 || !acts && p.mute && p.told != nil {
 			return max(d.WakeAt.Sub(p.now), 0), nil
 		}
-		if act := d.In(events.Act).Commands; acts && p.repeats(act) {
+		if act := d.In(events.LaneWrite).Commands; acts && p.repeats(act) {
 			return 0, nil // it retries a refusal with growing back-off
 		}
 		p.carry(key, d.Commands)
@@ -419,7 +419,7 @@ func (p *place) repeats(commands []events.Command) bool {
 
 // carry acts as the writer.
 func (p *place) carry(key events.Key, commands []events.Command) {
-	outcome := events.Outcome{Key: key, Lane: events.Act, UID: p.ns.UID, At: p.now}
+	outcome := events.Outcome{Key: key, Lane: events.LaneWrite, UID: p.ns.UID, At: p.now}
 	for _, c := range commands {
 		r := events.Result{Ref: c.Ref(), UID: uidIn(c), Status: events.Applied}
 		switch c.Verb {
@@ -432,7 +432,7 @@ func (p *place) carry(key events.Key, commands []events.Command) {
 				r.Status, r.Code, r.Message = events.Refused, 403, err.Error()
 			}
 			if c.Subresource == "status" {
-				p.told = &events.Outcome{Key: key, Lane: events.Tell, UID: p.ns.UID, At: p.now, Results: []events.Result{r}}
+				p.told = &events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.ns.UID, At: p.now, Results: []events.Result{r}}
 				continue // an outcome of the other lane
 			}
 		case events.VerbDelete:

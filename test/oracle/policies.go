@@ -85,7 +85,7 @@ func policyOfOurs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (sa
 		case events.VerbAsk:
 			r := answered(events.Types{Warnings: checker().Check(policy)})
 			r.Ref = c.Ref()
-			s.Remember(events.Outcome{Key: key, Lane: events.Act, UID: policy.UID, ResourceVersion: policy.ResourceVersion, At: Now, Results: []events.Result{r}})
+			s.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: policy.UID, ResourceVersion: policy.ResourceVersion, At: Now, Results: []events.Result{r}})
 		default:
 			var next admissionregistrationv1.ValidatingAdmissionPolicy
 			if err := json.Unmarshal(c.Body, &next); err != nil {

@@ -146,7 +146,7 @@ func TestRequestsAboutPoolsLiveAsUpstreams(t *testing.T) {
 	})
 }
 
-// drivers has the acts of drivers, and of users who make requests.
+// drivers has the writes of drivers, and of users who make requests.
 type drivers struct {
 	village
 	made int

@@ -132,7 +132,7 @@ type waitsToSay struct{ reconcile.Any }
 
 func (w waitsToSay) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile.Decision, bool) {
 	d, ok := w.Any.Ask(s, k, now)
-	if tells := d.In(events.Tell); len(tells.Commands) > 0 {
+	if tells := d.In(events.LaneStatus); len(tells.Commands) > 0 {
 		return tells, ok
 	}
 	return d, ok

@@ -43,11 +43,11 @@ type Life struct {
 	Gates gate.Set
 	// Attend, when set, is the immediate reaction of another program to a change of an object.
 	Attend func(*sim.API, events.Ref)
-	// Omit, when set, tells whether an Event of upstream's is an intended difference.
+	// Omit, when set, reports whether an Event of upstream's is an intended difference.
 	Omit func(*sim.API, *corev1.Event) bool
 }
 
-// Chapter has the acts of users and nodes at one moment. After a Loose chapter nothing is compared.
+// Chapter has the writes of users and nodes at one moment. After a Loose chapter nothing is compared.
 type Chapter struct {
 	Acts  func(*sim.API)
 	Loose bool

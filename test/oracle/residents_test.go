@@ -128,7 +128,7 @@ func TestNodesRememberTheSize(t *testing.T) {
 	}
 }
 
-// village builds the acts of users.
+// village builds the writes of users.
 type village struct {
 	moment   []func(*sim.API)
 	chapters []oracle.Chapter

@@ -329,7 +329,7 @@ func (w *turns) carry(key events.Key, d reconcile.Decision, now time.Time) error
 	if w.last == nil {
 		w.last = map[course]events.Outcome{}
 	}
-	for _, lane := range []events.Lane{events.Act, events.Tell} {
+	for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		part := d.In(lane)
 		if len(part.Commands) == 0 {
 			continue

@@ -84,7 +84,7 @@ func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error)
 	if !ok {
 		return server.info.Data, nil
 	}
-	p := plan.New(events.Turn{Controller: signerActor.Controller, Lane: events.Act, Commands: d.Commands}, plan.Options{})
+	p := plan.New(events.Turn{Controller: signerActor.Controller, Lane: events.LaneWrite, Commands: d.Commands}, plan.Options{})
 	results, _ := door.Execute(context.Background(), signerActor, p, func() bool { return true }, func(int, int) string { return "" })
 	for _, r := range results {
 		if !r.OK() {

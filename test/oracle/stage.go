@@ -43,7 +43,7 @@ type Stage struct {
 	Informers informers.SharedInformerFactory
 	// Attend, when set, is the immediate reaction of another program to a change of an object.
 	Attend func(*sim.API, events.Ref)
-	// Omit, when set, tells whether an Event of upstream's is left out, by what is there when it is sent.
+	// Omit, when set, reports whether an Event of upstream's is left out, by what is there when it is sent.
 	Omit func(*sim.API, *corev1.Event) bool
 
 	kinds   []kinds.Kind

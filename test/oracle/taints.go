@@ -138,7 +138,7 @@ func (w Taints) turns(t *testing.T, world *reconciletest.World, p *corev1.Pod, a
 		if len(d.Commands) == 0 {
 			return deletions
 		}
-		said := events.Outcome{Key: key, Lane: events.Tell, UID: v.Pod.UID}
+		said := events.Outcome{Key: key, Lane: events.LaneStatus, UID: v.Pod.UID}
 		for _, c := range d.Commands {
 			switch c.Verb {
 			case events.VerbDelete:

@@ -70,7 +70,7 @@ func TestBesideTheRealOne(t *testing.T) {
 	t.Run("who is wrong is found out", func(t *testing.T) { s.foundOut(t, namespace) })
 }
 
-// otherHash tells whether the only difference is the hash of a pod template: that of an older
+// otherHash reports whether the only difference is the hash of a pod template: that of an older
 // kube-controller-manager is another one, since its templates have fewer fields.
 func otherHash(e record.Example) bool {
 	of := func(path string) bool { return strings.HasSuffix(path, "pod-template-hash") }

@@ -41,7 +41,7 @@ type API struct {
 	Refuse func(plan.Request) *plan.Response
 	// Meter returns the load of the pods that the scale of a Deployment selects.
 	Meter func(d *appsv1.Deployment, selector string) events.Reading
-	// Allows tells whether a user may do something; nil: no user may do anything.
+	// Allows reports whether a user may do something; nil: no user may do anything.
 	Allows func(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool
 	// Changed, when set, is called for every change: old is nil for a create, now for a delete.
 	Changed func(ref events.Ref, old, now metav1.Object)

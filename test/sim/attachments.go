@@ -78,7 +78,7 @@ func (g *guard) detached(a *storagev1.VolumeAttachment) {
 	delete(g.world.store.mounted[a.Spec.NodeName], nameOf(pv))
 }
 
-// exclusive tells whether a volume may be attached to only one node at a time.
+// exclusive reports whether a volume may be attached to only one node at a time.
 func exclusive(pv *corev1.PersistentVolume) bool {
 	return !slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany)
 }
@@ -127,7 +127,7 @@ func attachingJudged(l *look, f findings) {
 	}
 }
 
-// attachedAsWanted tells whether volumes are attached where pods want them and nowhere else,
+// attachedAsWanted reports whether volumes are attached where pods want them and nowhere else,
 // and the pods run.
 func (w *World) attachedAsWanted() error {
 	for _, obj := range w.api.List(kinds.VolumeAttachments.Name) {
@@ -153,7 +153,7 @@ func (w *World) attachedAsWanted() error {
 	return nil
 }
 
-// elsewhere tells whether an exclusive volume is attached to another node than a pod's.
+// elsewhere reports whether an exclusive volume is attached to another node than a pod's.
 func (w *World) elsewhere(pod *corev1.Pod, pv *corev1.PersistentVolume) bool {
 	return exclusive(pv) && slices.ContainsFunc(w.attachmentsOf(pv.Name), func(a *storagev1.VolumeAttachment) bool { return a.Spec.NodeName != pod.Spec.NodeName })
 }

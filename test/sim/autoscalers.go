@@ -420,7 +420,7 @@ func (g *guard) rescaledAlready(c *carrying, r plan.Request, found plan.Response
 	g.moves[round.of] = append(g.moves[round.of], move{at: g.world.now, by: said.Verdict.To - said.Verdict.Scale.Replicas, found: true})
 }
 
-// autoscaled tells whether every Deployment with an autoscaler has the number of pods that its
+// autoscaled reports whether every Deployment with an autoscaler has the number of pods that its
 // load needs.
 func (w *World) autoscaled() error {
 	for _, obj := range w.api.List(kinds.HorizontalPodAutoscalers.Name) {
@@ -451,7 +451,7 @@ func (w *World) stir() {
 	}
 }
 
-// still tells whether no client has written for a while in a world that never sleeps: a
+// still reports whether no client has written for a while in a world that never sleeps: a
 // controller asks again and again, or kubelets renew their leases.
 func (w *World) still() bool {
 	return w.options.Quiet > 0 && w.now.Sub(w.stirred) >= w.options.Quiet

@@ -20,7 +20,7 @@ func classNamed(c *corev1.PersistentVolumeClaim) string {
 	return *c.Spec.StorageClassName
 }
 
-// fits tells whether a volume suits a claim by its size, modes and class.
+// fits reports whether a volume suits a claim by its size, modes and class.
 func fits(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	lacks := func(m corev1.PersistentVolumeAccessMode) bool { return !slices.Contains(pv.Spec.AccessModes, m) }
 	return pv.DeletionTimestamp == nil && sizeIn(pv.Spec.Capacity) >= sizeIn(c.Spec.Resources.Requests) &&
@@ -31,7 +31,7 @@ func free(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.ClaimRef == nil && pv.Status.Phase == corev1.VolumeAvailable
 }
 
-// reservedFor tells whether a volume is reserved for a claim, or for one with its name.
+// reservedFor reports whether a volume is reserved for a claim, or for one with its name.
 func reservedFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
@@ -145,7 +145,7 @@ func (g *guard) claimBound(was, c *corev1.PersistentVolumeClaim) {
 	}
 }
 
-// bound tells whether each claim that can have a volume has one, of the size that it asks for,
+// bound reports whether each claim that can have a volume has one, of the size that it asks for,
 // and each volume's status is right.
 func (w *World) bound() error {
 	if !w.stores() {

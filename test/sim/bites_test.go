@@ -114,7 +114,7 @@ func hasty() reconcile.Any {
 }
 
 // Rules judge by order, and by the result, where a controller relies on the order of a report
-// and an act.
+// and a write.
 func TestItBitesOrder(t *testing.T) {
 	others := jobs()[1:]
 	t.Run("deleted before it says why", func(t *testing.T) {

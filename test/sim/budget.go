@@ -165,7 +165,7 @@ func (g *guard) spends(c *carrying, r plan.Request) {
 	}
 }
 
-// budgeted tells whether every budget says what is so.
+// budgeted reports whether every budget says what is so.
 func (w *World) budgeted() error {
 	for _, obj := range w.api.List(kinds.PodDisruptionBudgets.Name) {
 		b := obj.(*policyv1.PodDisruptionBudget)

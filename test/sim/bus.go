@@ -83,7 +83,7 @@ func (b *Bus) subject(d events.Delta) string {
 	return text
 }
 
-// current tells whether no later message is about the same object.
+// current reports whether no later message is about the same object.
 func (s *stream) current(m *message) bool { return s.newest[m.delta.Ref] == m.sequence }
 
 // end is the last sequence of the log.
@@ -221,12 +221,12 @@ func (k *book) settle(o events.Outcome, at place) {
 
 func (k *book) place(sequence uint64) place { return place{sequence, k.stored[sequence-1]} }
 
-// holds tells whether the turn of a place still exists.
+// holds reports whether the turn of a place still exists.
 func (k *book) holds(at place) bool {
 	return at.sequence <= uint64(len(k.turns)) && k.place(at.sequence) == at
 }
 
-// decided tells whether a turn has an outcome.
+// decided reports whether a turn has an outcome.
 func (k *book) decided(turn uint64) bool {
 	_, known := k.put[k.place(turn)]
 	return known
@@ -368,7 +368,7 @@ func (d *durable) ready(one bool) []*delivery {
 	return ready
 }
 
-// some tells whether a delivery is due.
+// some reports whether a delivery is due.
 func (d *durable) some() bool {
 	if d.next == uint64(d.length()) && len(d.pending) == 0 {
 		return false // the usual case
@@ -376,7 +376,7 @@ func (d *durable) some() bool {
 	return len(d.ready(true)) > 0
 }
 
-// before tells whether an earlier consumer may have delivered a message that was stored at a
+// before reports whether an earlier consumer may have delivered a message that was stored at a
 // time. The count of attempts depends on it.
 func (d *durable) before(stored time.Time) bool { return stored.Before(d.absent) }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// review tells whether a user may do something. The question is about an existing object.
+// review reports whether a user may do something. The question is about an existing object.
 func (a *API) review(about metav1.Object, body []byte) plan.Response {
 	var asked authorizationv1.SubjectAccessReviewSpec
 	if err := json.Unmarshal(body, &asked); err != nil {

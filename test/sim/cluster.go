@@ -59,13 +59,13 @@ func outOfService(w *World) {
 	}
 }
 
-// silenced tells whether a node is marked as out of service.
+// silenced reports whether a node is marked as out of service.
 func silenced(obj metav1.Object) bool {
 	n, ok := obj.(*corev1.Node)
 	return ok && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
-// wellSaid tells whether a node reports that it is ready.
+// wellSaid reports whether a node reports that it is ready.
 func wellSaid(n *corev1.Node) bool {
 	c := readiness(n)
 	return c != nil && c.Status == corev1.ConditionTrue
@@ -171,7 +171,7 @@ func deleteRole(w *World) {
 	}
 }
 
-// lives tells whether a node exists and runs; in a world without nodes every node does.
+// lives reports whether a node exists and runs; in a world without nodes every node does.
 func (w *World) lives(node string) bool {
 	if k := w.kubelets[node]; k != nil && k.stopped {
 		return false
@@ -302,7 +302,7 @@ func (g *guard) objectOf(t events.Turn, kind kinds.Kind, ref events.Ref) metav1.
 	return nil
 }
 
-// tended tells whether nodes, volumes, claims, roles and pods are as they should be.
+// tended reports whether nodes, volumes, claims, roles and pods are as they should be.
 func (w *World) tended() error {
 	for _, obj := range w.api.List(kinds.Nodes.Name) {
 		if w.promises["ttl-controller"] == nil {
@@ -327,7 +327,7 @@ func (w *World) tended() error {
 	return w.aggregated()
 }
 
-// protected tells whether volumes and claims have their finalizer while they are used, and no
+// protected reports whether volumes and claims have their finalizer while they are used, and no
 // longer.
 func (w *World) protected() error {
 	for _, obj := range w.api.List(kinds.PersistentVolumes.Name) {
@@ -345,7 +345,7 @@ func (w *World) protected() error {
 	return nil
 }
 
-// aggregated tells whether every aggregating role has the rules of its parts.
+// aggregated reports whether every aggregating role has the rules of its parts.
 func (w *World) aggregated() error {
 	for _, obj := range w.api.List(kinds.ClusterRoles.Name) {
 		role := obj.(*rbacv1.ClusterRole)

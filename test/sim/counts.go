@@ -111,7 +111,7 @@ func (g *guard) versions(owner *metav1.OwnerReference, namespace string, turn *e
 	return all
 }
 
-// shows tells whether the view has an object whose controller is the key's object.
+// shows reports whether the view has an object whose controller is the key's object.
 func (l *look) shows(kind kinds.Name, uid types.UID) bool {
 	return l != nil && slices.ContainsFunc(l.owned(kind), func(o metav1.Object) bool { return o.GetUID() == uid })
 }

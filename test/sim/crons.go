@@ -77,7 +77,7 @@ func (g *guard) rescheduled(old, now metav1.Object) {
 	}
 }
 
-// scheduled tells whether a time is in a schedule, which names minutes and one hour.
+// scheduled reports whether a time is in a schedule, which names minutes and one hour.
 func scheduled(schedule string, at time.Time) bool {
 	fields := strings.Fields(schedule)
 	minutes, hour := strings.Split(fields[0], ","), fields[1]
@@ -94,7 +94,7 @@ func lastMoment(schedule string, after, until time.Time) (at time.Time, ok bool)
 	return time.Time{}, false
 }
 
-// taken tells whether a Job of another owner has the name of a run, or had it when the run was
+// taken reports whether a Job of another owner has the name of a run, or had it when the run was
 // due.
 func (w *World) taken(cron *batchv1.CronJob, at time.Time) bool {
 	name := fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
@@ -102,7 +102,7 @@ func (w *World) taken(cron *batchv1.CronJob, at time.Time) bool {
 	return job != nil && controllerOf(job) != cron.UID || w.guard.names[name]
 }
 
-// takenAhead tells whether the run of a later moment, which had come by a clock that was ahead,
+// takenAhead reports whether the run of a later moment, which had come by a clock that was ahead,
 // was left out because its name was taken. By that clock it was the last run that was due.
 func (w *World) takenAhead(cron *batchv1.CronJob, after time.Time) bool {
 	if _, ever := w.guard.ahead[actLane{"cronjob-controller", events.Key{Namespace: cron.Namespace, Name: cron.Name}}]; !ever {
@@ -117,7 +117,7 @@ func (w *World) takenAhead(cron *batchv1.CronJob, after time.Time) bool {
 	}
 }
 
-// runsMade tells whether the last scheduled time of each CronJob has had its run. Of several
+// runsMade reports whether the last scheduled time of each CronJob has had its run. Of several
 // missed times only the last has a run, as upstream's policy is; and when the world is at rest,
 // no run is active that another one would wait for.
 func (w *World) runsMade() error {

@@ -134,7 +134,7 @@ func (w *World) daemonsOn(set *appsv1.DaemonSet, node string) (all []*corev1.Pod
 	return all
 }
 
-// daemonsFilled tells whether every node has the pods that each DaemonSet wants there, and the
+// daemonsFilled reports whether every node has the pods that each DaemonSet wants there, and the
 // sets' statuses say so.
 func (w *World) daemonsFilled() error {
 	for _, obj := range w.api.List(kinds.DaemonSets.Name) {

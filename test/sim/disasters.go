@@ -27,7 +27,7 @@ func loseSomeOutcomes(w *World) { w.LoseOutcomes(1 + w.roll(3)) }
 
 func skipSome(w *World) { w.SkipAhead() }
 
-// untold tells whether a restore was noticed and some kinds have not been said again yet. That
+// untold reports whether a restore was noticed and some kinds have not been said again yet. That
 // must not take long: reconcilers do not wait for kinds that are not said within half a minute
 // after it (docs/reliability.md).
 func (w *World) untold() bool {

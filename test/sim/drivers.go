@@ -45,7 +45,7 @@ func (w *World) does(ref events.Ref, note string, change func(metav1.Object)) {
 	w.work = append(w.work, func() { w.note("%s: %v", note, ref); w.api.Change(ref, change) })
 }
 
-// kubeletActs tells whether the node exists and its kubelet runs.
+// kubeletActs reports whether the node exists and its kubelet runs.
 func (w *World) kubeletActs(node string) bool {
 	return w.api.Get(nodeRef(node)) != nil && !w.store.silent[node]
 }
@@ -266,7 +266,7 @@ func nameOf(pv *corev1.PersistentVolume) corev1.UniqueVolumeName {
 	return v.Name()
 }
 
-// needs tells whether a pod may use its volumes: it has not ended, or is still terminating.
+// needs reports whether a pod may use its volumes: it has not ended, or is still terminating.
 func needs(pod *corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && (pod.DeletionTimestamp == nil || working(pod))
 }
@@ -293,7 +293,7 @@ func (w *World) workOnPod(pod *corev1.Pod, ref events.Ref) {
 	}
 }
 
-// mountedFor tells whether a volume is mounted for this pod only.
+// mountedFor reports whether a volume is mounted for this pod only.
 func (w *World) mountedFor(pod *corev1.Pod, v corev1.UniqueVolumeName) bool {
 	return w.store.mounted[pod.Spec.NodeName][v] && !slices.ContainsFunc(w.podsOn(pod.Spec.NodeName), func(o *corev1.Pod) bool {
 		return o.UID != pod.UID && needs(o) && slices.Contains(w.volumesOf(o), v)
@@ -435,7 +435,7 @@ func (s *drivers) wants() {
 	}
 }
 
-// wanted tells whether a pod on the node of an attachment uses its volume.
+// wanted reports whether a pod on the node of an attachment uses its volume.
 func (w *World) wanted(a *storagev1.VolumeAttachment) bool {
 	pv, ok := w.api.Get(volumeRef(*a.Spec.Source.PersistentVolumeName)).(*corev1.PersistentVolume)
 	return ok && slices.ContainsFunc(w.podsOn(a.Spec.NodeName), func(pod *corev1.Pod) bool {

@@ -76,7 +76,7 @@ func same(a, b wire) bool {
 
 func equal(a, b metav1.Object) bool { return same(a.(wire), b.(wire)) }
 
-// equalSpec tells whether the generation stays the same.
+// equalSpec reports whether the generation stays the same.
 func equalSpec(a, b metav1.Object) bool {
 	switch x := a.(type) {
 	case *appsv1.Deployment:

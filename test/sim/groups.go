@@ -178,7 +178,7 @@ func (g *guard) letsGo(old, now metav1.Object) {
 	}
 }
 
-// sinceLook tells whether an object was created after the writer of a turn checked for
+// sinceLook reports whether an object was created after the writer of a turn checked for
 // obstacles.
 func (g *guard) sinceLook(c *carrying, obj metav1.Object) bool {
 	looked, ever := g.looked[c.at()]
@@ -203,7 +203,7 @@ func (g *guard) rangeGoes(o *networkingv1.ServiceCIDR) {
 	}
 }
 
-// grouped tells whether groups and ranges have their finalizer while they are needed, and no
+// grouped reports whether groups and ranges have their finalizer while they are needed, and no
 // longer.
 func (w *World) grouped() error {
 	if !w.runs("podgroup-protection-controller") {

@@ -44,7 +44,7 @@ type guard struct {
 
 	missed map[string]int64 // API servers: the version of the storage at which they were seen without a lease
 
-	act         map[actLane]uint64    // the last act turn of each key
+	act         map[actLane]uint64    // the last write turn of each key
 	ahead       map[actLane]time.Time // when each was last decided by a clock that is ahead
 	generations map[asker]int64       // the newest generation that a controller acted on
 	wrong       bool                  // the current delete would hit another uid than was decided on
@@ -52,7 +52,7 @@ type guard struct {
 	logs    map[kinds.Name]*heard
 	epochs  map[uint64]time.Time // when each was first recorded
 	decided int                  // decisions
-	seen    map[turnOf]*look     // the view of each act turn
+	seen    map[turnOf]*look     // the view of each write turn
 	// restoring: the current changes are those of a restore.
 	restoring bool
 	restored  bool // there has been one
@@ -282,7 +282,7 @@ func surge(d *appsv1.Deployment) int {
 	return n
 }
 
-// stored checks a turn when it is stored: no act turn may overlap another, nor rest on a view
+// stored checks a turn when it is stored: no write turn may overlap another, nor rest on a view
 // that lacks the effects of the previous one.
 func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	w.tally.Turns++
@@ -291,7 +291,7 @@ func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	if d.replica.skew > w.options.Skew {
 		w.guard.ahead[actLane{t.Controller, t.Key}] = w.now
 	}
-	if t.Lane != events.Act {
+	if t.Lane != events.LaneWrite {
 		if t.Repeats == 0 {
 			w.guard.judge(t, sequence, seen)
 		}
@@ -340,7 +340,7 @@ func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
 	}
 }
 
-// passed tells whether a clock that is ahead, for which more time has passed, decided about a
+// passed reports whether a clock that is ahead, for which more time has passed, decided about a
 // key within the given time.
 func (g *guard) passed(t events.Turn, within time.Duration) bool {
 	at, ever := g.ahead[actLane{t.Controller, t.Key}]
@@ -414,7 +414,7 @@ type loss struct {
 	last uint64
 }
 
-// lostSince tells whether a log has lost something that a turn has seen.
+// lostSince reports whether a log has lost something that a turn has seen.
 func (g *guard) lostSince(t events.Turn, kind kinds.Name) bool {
 	return slices.ContainsFunc(g.logs[kind].losses, func(l loss) bool { return !l.at.Before(t.Now) && l.last < t.Seen[kind] })
 }
@@ -459,7 +459,7 @@ func (g *guard) after(c *carrying, r plan.Request, effect bool) {
 	wrong := g.wrong
 	g.wrong = false
 	t := c.turn
-	if !effect || t.Lane != events.Act {
+	if !effect || t.Lane != events.LaneWrite {
 		return
 	}
 	if wrong {
@@ -475,7 +475,7 @@ func (g *guard) after(c *carrying, r plan.Request, effect bool) {
 	g.generations[at] = t.Generation
 }
 
-// waits tells whether an owner is being deleted in the foreground.
+// waits reports whether an owner is being deleted in the foreground.
 func waits(owner metav1.Object) bool {
 	for _, f := range owner.GetFinalizers() {
 		if f == metav1.FinalizerDeleteDependents && owner.GetDeletionTimestamp() != nil {

@@ -25,7 +25,7 @@ func (w *World) heartbeats(to time.Time) {
 	}
 }
 
-// atRest tells whether no turn is in flight.
+// atRest reports whether no turn is in flight.
 func (w *World) atRest() bool {
 	return !slices.ContainsFunc(w.writers, func(x *writer) bool { return len(x.hands) > 0 })
 }
@@ -77,7 +77,7 @@ func (x *writer) says() events.Heartbeat {
 	return x.last
 }
 
-// waits tells whether a writer has a turn in flight that needs a heartbeat to continue.
+// waits reports whether a writer has a turn in flight that needs a heartbeat to continue.
 func (x *writer) waits() bool {
 	return !x.stalled() && slices.ContainsFunc(x.hands, func(c *carrying) bool { return !c.moves() })
 }

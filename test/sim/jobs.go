@@ -173,7 +173,7 @@ func deleteCron(w *World) {
 	}
 }
 
-// runs tells whether a pod ends by itself.
+// runs reports whether a pod ends by itself.
 func runs(pod *corev1.Pod) bool { return pod.Spec.RestartPolicy == corev1.RestartPolicyNever }
 
 // end ends a pod of a Job, most often with success.
@@ -203,7 +203,7 @@ type ledger struct {
 	led               bool // the pod with the first index has succeeded
 }
 
-// counted tells whether a pod waits to be counted by its Job.
+// counted reports whether a pod waits to be counted by its Job.
 func counted(pod *corev1.Pod) bool {
 	return slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer)
 }
@@ -264,7 +264,7 @@ func (g *guard) told(old, now metav1.Object) {
 	}
 }
 
-// says tells whether a condition of a Job holds.
+// says reports whether a condition of a Job holds.
 func says(job *batchv1.Job, what batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Type == what && c.Status == corev1.ConditionTrue
@@ -332,7 +332,7 @@ func (g *guard) runOf(old, now metav1.Object) {
 	}
 }
 
-// worksDone tells whether every Job has ended, or is suspended, and has no pod left to be
+// worksDone reports whether every Job has ended, or is suspended, and has no pod left to be
 // counted.
 func (w *World) worksDone(pods map[types.UID]int) error {
 	for _, obj := range w.api.List(kinds.Jobs.Name) {
@@ -390,7 +390,7 @@ func (g *guard) stays(r plan.Request, answer plan.Response) {
 	}
 }
 
-// runsKept tells whether every CronJob has no more ended runs than its limit.
+// runsKept reports whether every CronJob has no more ended runs than its limit.
 func (w *World) runsKept() error {
 	for _, obj := range w.api.List(kinds.CronJobs.Name) {
 		cron := obj.(*batchv1.CronJob)

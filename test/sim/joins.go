@@ -182,7 +182,7 @@ func (g *guard) expiresNow(c *carrying, s *corev1.Secret) {
 	}
 }
 
-// joinable tells whether no expired token is left, and cluster-info has the signatures of the
+// joinable reports whether no expired token is left, and cluster-info has the signatures of the
 // signing tokens and no others.
 func (w *World) joinable() error {
 	for _, obj := range w.api.List(kinds.Secrets.Name) {

@@ -79,7 +79,7 @@ var judgedByEffect = map[string]string{
 	"certificatesigningrequest-cleaner-controller":   "C2, answered",
 }
 
-// judge judges an act turn by the view that it was decided on.
+// judge judges a turn of the write lane by the view that it was decided on.
 func (g *guard) judge(t events.Turn, sequence uint64, l *look) {
 	rule, judged := judgements[t.Controller]
 	if !judged {

@@ -258,7 +258,7 @@ func (g *guard) node(old, now metav1.Object) {
 	}
 }
 
-// wasSilent tells whether a node had been silent for too long by the leases in a turn's view, whose
+// wasSilent reports whether a node had been silent for too long by the leases in a turn's view, whose
 // newest record is older than the interval of renewals.
 func (g *guard) wasSilent(t events.Turn, name string) bool {
 	log := g.world.bus.kinds[kinds.Leases.Name].log
@@ -289,7 +289,7 @@ func (g *guard) guest(old, now metav1.Object) {
 	g.breaks("F24", "%s is deleted, and its node %s has driven pods away since %v", before.Name, before.Spec.NodeName, k.driving)
 }
 
-// settledNodes tells whether the reported state of nodes is right, and the evicted pods are
+// settledNodes reports whether the reported state of nodes is right, and the evicted pods are
 // gone.
 func (w *World) settledNodes() error {
 	for _, name := range sortedNames(w.kubelets) {

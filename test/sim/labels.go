@@ -117,7 +117,7 @@ func mountsLabels(w *World) {
 // a turn.
 type labelled func(kinds.Name) []metav1.Object
 
-// mounts tells whether volumes of the driver are mounted with labels.
+// mounts reports whether volumes of the driver are mounted with labels.
 func (l labelled) mounts() bool {
 	return slices.ContainsFunc(l(kinds.CSIDrivers.Name), func(obj metav1.Object) bool { return *obj.(*storagev1.CSIDriver).Spec.SELinuxMount })
 }
@@ -179,7 +179,7 @@ func (l labelled) conflicts(a, b *corev1.Pod) (reasons []string) {
 	return reasons
 }
 
-// done tells whether a pod has ended.
+// done reports whether a pod has ended.
 func done(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -235,7 +235,7 @@ func warningsJudged(l *look, f findings) {
 
 // tells records the Events of a turn as it ends. In a world without faults no pod gets a warning again
 // while nothing changes and no earlier object comes into view (W2).
-func (g *guard) tells(turn events.Turn, all []plan.Telling) {
+func (g *guard) tells(turn events.Turn, all []plan.Event) {
 	for _, t := range all {
 		if t.Reason != warnsOfLabels && t.Reason != warnsOfPolicies && t.Reason != warnsOfTwo {
 			continue
@@ -248,7 +248,7 @@ func (g *guard) tells(turn events.Turn, all []plan.Telling) {
 	}
 }
 
-// warnedOfConflicts tells whether all conflicting pods were warned, each about the other one.
+// warnedOfConflicts reports whether all conflicting pods were warned, each about the other one.
 func (w *World) warnedOfConflicts() error {
 	if !w.runs("selinux-warning-controller") {
 		return nil

@@ -154,13 +154,13 @@ func unlistToken(w *World) {
 	}
 }
 
-// over tells whether a period without use that began on a day is over.
+// over reports whether a period without use that began on a day is over.
 func over(day string, now time.Time) bool {
 	from, err := time.Parse(time.DateOnly, day)
 	return err == nil && !now.Before(from.Add(aDay+Unused))
 }
 
-// unused tells whether a token has not been used for long enough.
+// unused reports whether a token has not been used for long enough.
 func (w *World) unused(s *corev1.Secret) bool {
 	noted, ok := w.api.Get(tracked).(*corev1.ConfigMap)
 	used, ever := s.Labels[usedOn]
@@ -186,7 +186,7 @@ func (g *guard) cleaned(old, now metav1.Object) {
 	}
 }
 
-// tokensGone tells whether every old token is as its age demands.
+// tokensGone reports whether every old token is as its age demands.
 func (w *World) tokensGone() error {
 	if !w.runs("legacy-serviceaccount-token-cleaner-controller") {
 		return nil

@@ -45,7 +45,7 @@ func (l *looks) take(s reconcile.Snapshot, k events.Key, now time.Time, d reconc
 	if len(l.kinds) == 0 {
 		return
 	}
-	seen := &look{key: k, now: now, objects: map[kinds.Name][]metav1.Object{}, commands: d.In(events.Act).Commands, reports: d.In(events.Tell).Commands}
+	seen := &look{key: k, now: now, objects: map[kinds.Name][]metav1.Object{}, commands: d.In(events.LaneWrite).Commands, reports: d.In(events.LaneStatus).Commands}
 	if obj, ok := s.Get(l.own, k.Namespace, k.Name); ok {
 		seen.own = obj
 	}
@@ -71,7 +71,7 @@ func (l *looks) of(t events.Turn) *look {
 // in is the view, with the commands of one lane.
 func (l *look) in(lane events.Lane) *look {
 	part := *l
-	if lane == events.Act {
+	if lane == events.LaneWrite {
 		part.reports = nil
 	} else {
 		part.commands = nil
@@ -155,7 +155,7 @@ func (l *look) resized(kind kinds.Name) (sizes map[types.UID]int, created int) {
 	return sizes, created
 }
 
-// ready tells whether a pod says that it can serve.
+// ready reports whether a pod says that it can serve.
 func ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue

@@ -122,7 +122,7 @@ func (g *guard) migrated(old, now metav1.Object) {
 	}
 }
 
-// migrationsOver tells whether every migration has ended, with success if its resource is
+// migrationsOver reports whether every migration has ended, with success if its resource is
 // served.
 func (w *World) migrationsOver() error {
 	for _, obj := range w.api.List(kinds.StorageVersionMigrations.Name) {

@@ -111,7 +111,7 @@ func deleteAddresses(w *World) {
 	}
 }
 
-// mirrored tells whether exactly the Endpoints to be mirrored are, each address once and with
+// mirrored reports whether exactly the Endpoints to be mirrored are, each address once and with
 // its port and state.
 func (w *World) mirrored() error {
 	var want, have []string

@@ -36,7 +36,7 @@ func useNamespace(w *World) {
 	}
 }
 
-// kept tells whether a namespace has spec finalizers, which only its finalize subresource
+// kept reports whether a namespace has spec finalizers, which only its finalize subresource
 // removes.
 func kept(obj metav1.Object) bool {
 	ns, ok := obj.(*corev1.Namespace)

@@ -93,7 +93,7 @@ func (w *World) behind(s *corev1.Service) []string {
 	return all
 }
 
-// published tells whether Endpoints and EndpointSlices list the pods behind each Service, and
+// published reports whether Endpoints and EndpointSlices list the pods behind each Service, and
 // none is left of a deleted Service.
 func (w *World) published() error {
 	if !w.runs("endpoints-controller") {

@@ -85,7 +85,7 @@ func (w *World) run(obj metav1.Object) {
 	}}
 }
 
-// active tells whether a pod counts: neither ended nor being deleted.
+// active reports whether a pod counts: neither ended nor being deleted.
 func active(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

@@ -97,7 +97,7 @@ func (g *guard) undecided(engine *engine, d time.Duration) {
 // their start.
 const farApart = 5 * time.Minute
 
-// clocksDiffer tells whether the clocks of reconcilers have been set so far apart that a
+// clocksDiffer reports whether the clocks of reconcilers have been set so far apart that a
 // deadline has passed by one and not by another.
 func (w *World) clocksDiffer() bool {
 	first := w.replicas[0].skew

@@ -97,7 +97,7 @@ func maker(kind kinds.Name) func() metav1.Object {
 	return func() metav1.Object { return &metav1.PartialObjectMetadata{} }
 }
 
-// atOnceAsked tells whether a delete has no grace period.
+// atOnceAsked reports whether a delete has no grace period.
 func atOnceAsked(o *metav1.DeleteOptions) bool {
 	return o != nil && o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0
 }

@@ -216,7 +216,7 @@ func (g *guard) poolsTold(old, now metav1.Object) {
 	}
 }
 
-// poolRequestOver tells whether a request has expired: an hour after its answer, or a day after
+// poolRequestOver reports whether a request has expired: an hour after its answer, or a day after
 // its creation without one.
 //
 // Upstream: pkg/controller/resourcepoolstatusrequest.
@@ -238,7 +238,7 @@ func (g *guard) poolRequestGoes(c *carrying, r *resourcev1alpha3.ResourcePoolSta
 	}
 }
 
-// poolsAnswered tells whether every request that can be answered is, and no expired one is
+// poolsAnswered reports whether every request that can be answered is, and no expired one is
 // left.
 func (w *World) poolsAnswered() error {
 	for _, obj := range w.api.List(kinds.ResourcePoolStatusRequests.Name) {

@@ -159,7 +159,7 @@ func dropService(w *World) {
 	}
 }
 
-// withinLimits tells whether the quota's status is right.
+// withinLimits reports whether the quota's status is right.
 func (w *World) withinLimits() error {
 	quota, ok := w.api.Get(limits).(*corev1.ResourceQuota)
 	if !ok || !w.runs("resourcequota-controller") {

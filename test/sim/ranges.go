@@ -98,7 +98,7 @@ func (a *API) ranges(kind kinds.Name) plan.Response {
 	return plan.Response{Code: 200, Body: body}
 }
 
-// reranged tells whether a change would change ranges that a node has, which no client can.
+// reranged reports whether a change would change ranges that a node has, which no client can.
 //
 // Upstream: pkg/apis/core/validation, ValidateNodeUpdate.
 func reranged(old, next metav1.Object) bool {
@@ -134,7 +134,7 @@ func (g *guard) ranged(old, now metav1.Object) {
 	}
 }
 
-// inRanges tells whether every node has its ranges, as long as free ones exist.
+// inRanges reports whether every node has its ranges, as long as free ones exist.
 func (w *World) inRanges() error {
 	if !w.runs("node-ipam-controller") {
 		return nil

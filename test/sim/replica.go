@@ -73,12 +73,12 @@ func (r *replica) hear() {
 	}
 }
 
-// behind tells whether the replica has not yet read all streams to their ends.
+// behind reports whether the replica has not yet read all streams to their ends.
 func (r *replica) behind() bool {
 	return slices.ContainsFunc(r.followers, func(f *follower) bool { return f.folded < f.stream.end() })
 }
 
-// awake tells whether a replica has caught up, and can work.
+// awake reports whether a replica has caught up, and can work.
 func (r *replica) awake() bool {
 	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *engine) bool { return !d.HasOpened() })
 }
@@ -164,7 +164,7 @@ func (f *follower) ready() bool {
 	return !f.replica.stalled() && (f.breaks != f.stream.breaks || f.folded < f.reach() || f.behind() && !f.asks().After(f.replica.world.now))
 }
 
-// behind tells whether the follower waits until a watcher says again what the stream has lost.
+// behind reports whether the follower waits until a watcher says again what the stream has lost.
 func (f *follower) behind() bool {
 	return !f.opened && f.folded >= f.goal && f.replica.memory.BehindKnown(f.stream.kind.Name)
 }

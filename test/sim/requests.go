@@ -229,7 +229,7 @@ func (g *guard) signed(was, r *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// worn tells whether a request is of no use any more, and should be deleted.
+// worn reports whether a request is of no use any more, and should be deleted.
 //
 // Upstream: pkg/controller/certificates/cleaner.
 func (w *World) worn(r *certificatesv1.CertificateSigningRequest) bool {
@@ -246,7 +246,7 @@ func (w *World) worn(r *certificatesv1.CertificateSigningRequest) bool {
 	return false
 }
 
-// requestsAnswered tells whether every request is answered that should be, and no expired one
+// requestsAnswered reports whether every request is answered that should be, and no expired one
 // is left.
 func (w *World) requestsAnswered() error {
 	if !w.runs("certificatesigningrequest-signing-controller") {

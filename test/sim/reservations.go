@@ -26,7 +26,7 @@ func (w *World) podOf(r resourcev1.ResourceClaimConsumerReference) *corev1.Pod {
 	return pod
 }
 
-// mayRun tells whether a pod may use its devices: it has not ended, and has a node or may get
+// mayRun reports whether a pod may use its devices: it has not ended, and has a node or may get
 // one.
 func mayRun(pod *corev1.Pod) bool {
 	return pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && (pod.DeletionTimestamp == nil || pod.Spec.NodeName != "")
@@ -136,7 +136,7 @@ func (w *World) crackedSince(device string) (all []time.Time) {
 	return all
 }
 
-// crackedOf tells whether a taint evicted pods from one of the pod's devices after a time, without
+// crackedOf reports whether a taint evicted pods from one of the pod's devices after a time, without
 // toleration.
 func (w *World) crackedOf(pod *corev1.Pod, after time.Time) bool {
 	claim := w.claimOfPod(pod)
@@ -179,7 +179,7 @@ func (g *guard) leavesDevice(c *carrying, pod *corev1.Pod) {
 	}
 }
 
-// devicesSettled tells whether each pod has its claim, none holds what it does not need, and
+// devicesSettled reports whether each pod has its claim, none holds what it does not need, and
 // none is left where it cannot stay.
 func (w *World) devicesSettled() error {
 	if !w.hasDevices() {

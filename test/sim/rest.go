@@ -134,7 +134,7 @@ func (w *World) asAsked() error {
 	return w.furnished()
 }
 
-// filled tells whether a ReplicaSet has the pods that it asks for, and its status says so.
+// filled reports whether a ReplicaSet has the pods that it asks for, and its status says so.
 func (w *World) filled(rs *appsv1.ReplicaSet, pods int) error {
 	switch {
 	case rs.DeletionTimestamp != nil:
@@ -148,7 +148,7 @@ func (w *World) filled(rs *appsv1.ReplicaSet, pods int) error {
 	}
 }
 
-// rolledOut tells whether a Deployment is as its spec asks.
+// rolledOut reports whether a Deployment is as its spec asks.
 func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error {
 	if d.DeletionTimestamp != nil {
 		return fmt.Errorf("%s is still on its way out", d.Name)
@@ -176,7 +176,7 @@ func (w *World) rolledOut(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) error
 	return nil
 }
 
-// furnished tells whether every namespace has its account and its certificate.
+// furnished reports whether every namespace has its account and its certificate.
 func (w *World) furnished() error {
 	for _, obj := range w.api.List(kinds.Namespaces.Name) {
 		name := obj.GetName()

@@ -69,7 +69,7 @@ func sizesJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f fin
 	}
 }
 
-// noted tells whether a set was sized for another number of replicas than its Deployment asks
+// noted reports whether a set was sized for another number of replicas than its Deployment asks
 // for.
 func noted(s *appsv1.ReplicaSet, d *appsv1.Deployment) bool {
 	desired, told := s.Annotations[desiredNote]
@@ -113,7 +113,7 @@ func historyJudged(l *look, d *appsv1.Deployment, sets []*appsv1.ReplicaSet, f f
 	}, f)
 }
 
-// well tells whether the other pods of a StatefulSet need not wait for this one.
+// well reports whether the other pods of a StatefulSet need not wait for this one.
 func well(p *corev1.Pod) bool { return p != nil && active(p) && ready(p) }
 
 // statefulSetJudged judges the creations and deletions of a StatefulSet, and their order.
@@ -273,7 +273,7 @@ func daemonSetJudged(l *look, f findings) {
 	}
 }
 
-// endJudged judges the deletion of a live pod, and tells whether it takes an available one from
+// endJudged judges the deletion of a live pod, and reports whether it takes an available one from
 // its node only because of the template. A pod whose node is gone is left alone, unless it has
 // another template: upstream replaces those by the names of their nodes.
 func (s *station) endJudged(set *appsv1.DaemonSet, p *corev1.Pod, gone map[types.UID]bool, f findings) (taken bool) {

@@ -50,7 +50,7 @@ func (w *World) inTurn() bool {
 	}
 }
 
-// soon tells whether something becomes due within a short time.
+// soon reports whether something becomes due within a short time.
 func (w *World) soon() bool {
 	const near = 15 * time.Second
 	next := w.next()

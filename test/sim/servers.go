@@ -36,7 +36,7 @@ func storageRef(name string) events.Ref {
 
 func (w *World) anyServer() events.Ref { return serverRef(fmt.Sprint("server-", w.roll(4))) }
 
-// serves tells whether an API server has its identity lease.
+// serves reports whether an API server has its identity lease.
 func (w *World) serves(server string) (*coordinationv1.Lease, bool) {
 	lease, ok := w.api.Get(serverRef(server)).(*coordinationv1.Lease)
 	return lease, ok && lease.Labels[component] == "kube-apiserver"
@@ -108,7 +108,7 @@ func commonVersion(all []apiserverinternalv1alpha1.ServerStorageVersion) *string
 	return &all[0].EncodingVersion
 }
 
-// leased tells whether an API server has its lease.
+// leased reports whether an API server has its lease.
 func (w *World) leased(server string) bool {
 	_, serves := w.serves(server)
 	return serves
@@ -203,7 +203,7 @@ func typesOf(now metav1.Object, body []byte) plan.Response {
 	return r
 }
 
-// writtenDown tells whether every StorageVersion names running API servers only, and every
+// writtenDown reports whether every StorageVersion names running API servers only, and every
 // policy has its type check.
 func (w *World) writtenDown() error {
 	for _, obj := range w.api.List(kinds.StorageVersions.Name) {

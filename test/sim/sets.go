@@ -145,7 +145,7 @@ func deleteStateful(w *World) {
 	}
 }
 
-// ofAPod tells whether a claim is deleted with its pod, because its set was scaled down.
+// ofAPod reports whether a claim is deleted with its pod, because its set was scaled down.
 func ofAPod(claim metav1.Object) bool {
 	return slices.ContainsFunc(claim.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.Kind == kinds.Pods.Kind.Kind })
 }
@@ -174,7 +174,7 @@ func ordinalOf(set, pod string) (n int, ok bool) {
 	return n, err == nil
 }
 
-// controllersFilled tells whether every ReplicationController has the pods that it asks for.
+// controllersFilled reports whether every ReplicationController has the pods that it asks for.
 func (w *World) controllersFilled(pods map[types.UID]int) error {
 	for _, obj := range w.api.List(kinds.ReplicationControllers.Name) {
 		rc := obj.(*corev1.ReplicationController)
@@ -190,7 +190,7 @@ func (w *World) controllersFilled(pods map[types.UID]int) error {
 	return nil
 }
 
-// statefulFilled tells whether every StatefulSet has its pods, each with its claims, and its
+// statefulFilled reports whether every StatefulSet has its pods, each with its claims, and its
 // status says so.
 func (w *World) statefulFilled(pods map[types.UID]int) error {
 	for _, obj := range w.api.List(kinds.StatefulSets.Name) {

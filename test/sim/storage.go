@@ -46,7 +46,7 @@ var classes = map[string]struct {
 	late bool
 }{"fast": {driver, false}, "late": {driver, true}, "old": {inTree, false}}
 
-// stores tells whether the world has storage.
+// stores reports whether the world has storage.
 func (w *World) stores() bool { return w.runs("persistentvolume-binder-controller") }
 
 // furnishStorage creates the initial objects.

@@ -133,13 +133,13 @@ func (a *API) fillToken(c *collection, ref events.Ref, old metav1.Object, r plan
 	return answer(a.store(c, ref, old, next))
 }
 
-// retyped tells whether a change would change the type of a Secret, which is immutable.
+// retyped reports whether a change would change the type of a Secret, which is immutable.
 func retyped(old, next metav1.Object) bool {
 	was, ok := old.(*corev1.Secret)
 	return ok && was.Type != next.(*corev1.Secret).Type
 }
 
-// tokened tells whether each token belongs to its account, and none lacks one; whether Secrets
+// tokened reports whether each token belongs to its account, and none lacks one; whether Secrets
 // that are no tokens were left alone; and, in a world without faults that make a process
 // forget, whether no account lists a deleted token.
 func (w *World) tokened() error {

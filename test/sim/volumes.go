@@ -91,7 +91,7 @@ func classVolume(w *World) {
 	}
 }
 
-// claimed tells whether each pod has its claim, unless another owner has that name; and whether
+// claimed reports whether each pod has its claim, unless another owner has that name; and whether
 // classes have their finalizer while they are used, and no longer.
 func (w *World) claimed() error {
 	for _, obj := range w.api.List(kinds.Pods.Name) {
@@ -124,7 +124,7 @@ func (w *World) claimed() error {
 	return nil
 }
 
-// owns tells whether a claim belongs to a pod's ephemeral volume.
+// owns reports whether a claim belongs to a pod's ephemeral volume.
 func owns(pod *corev1.Pod, v corev1.Volume, claim metav1.Object) bool {
 	return v.Ephemeral != nil && claim.GetName() == pod.Name+"-"+v.Name && metav1.IsControlledBy(claim, pod)
 }

@@ -78,7 +78,7 @@ func (k *kindWatch) ready() bool {
 	}
 }
 
-// outlived tells whether a watcher has found out that the epoch of the kind has ended.
+// outlived reports whether a watcher has found out that the epoch of the kind has ended.
 func (k *kindWatch) outlived() bool { return k.cursor.Epoch < k.world.epoch }
 
 // rewinds records that the storage has gone back.
@@ -86,7 +86,7 @@ func (k *kindWatch) rewinds() {
 	k.world.epoch, k.expired = max(k.world.epoch, k.cursor.Epoch+1), true
 }
 
-// behind tells whether the server has changes for it.
+// behind reports whether the server has changes for it.
 func (k *kindWatch) behind() bool {
 	if len(k.from.log) == 0 {
 		return false

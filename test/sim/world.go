@@ -537,7 +537,7 @@ func (w *World) fate() fate {
 	return f
 }
 
-// hiccup tells whether the bus leaves a request unanswered.
+// hiccup reports whether the bus leaves a request unanswered.
 func (w *World) hiccup() bool {
 	if w.hiccups == 0 {
 		return false

@@ -83,7 +83,7 @@ func (g *guard) grants(c *carrying) {
 	}
 }
 
-// settledBy tells whether the turn of a deletion has an outcome.
+// settledBy reports whether the turn of a deletion has an outcome.
 func settledBy(b *book, d deletion) bool {
 	return slices.ContainsFunc(b.outcomes, func(o events.Outcome) bool { return o.IsOf(d.turn.sequence, d.by.turn.Now) })
 }

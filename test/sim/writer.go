@@ -93,7 +93,7 @@ func (x carryOn) act() {
 	}
 }
 
-// moves tells whether a turn has something to do now.
+// moves reports whether a turn has something to do now.
 func (c *carrying) moves() bool {
 	x, now := c.writer, c.writer.world.now
 	if c.plan == nil {
@@ -157,13 +157,13 @@ func (x *writer) announced(c *carrying) {
 	}
 }
 
-// over tells whether a turn needs nothing more: it, or a later turn of its key and lane, has an
+// over reports whether a turn needs nothing more: it, or a later turn of its key and lane, has an
 // outcome, or a later turn exists.
 func (c *carrying) over() bool {
 	return c.book.lasts[lane{c.turn.Key, c.turn.Lane}] > c.sequence || c.book.settled(c.turn, c.place)
 }
 
-// holds tells whether this writer may continue the turn; otherwise it drops the turn without an
+// holds reports whether this writer may continue the turn; otherwise it drops the turn without an
 // answer.
 func (x *writer) holds(c *carrying) bool {
 	now := x.world.now
@@ -232,7 +232,7 @@ func (x *writer) fits(t events.Turn) func(events.Command, []byte) error {
 	}
 }
 
-// settled tells whether the turn, or a later one of its key and lane, has an outcome.
+// settled reports whether the turn, or a later one of its key and lane, has an outcome.
 func (b *book) settled(t events.Turn, at place) bool {
 	i := b.newest[lane{t.Key, t.Lane}]
 	if i == 0 || b.settledAt[i-1].Add(skew).Before(at.at) {
@@ -326,7 +326,7 @@ func (x *writer) finish(c *carrying, results []events.Result) {
 	if o.Epochs[c.turn.Kind] == c.turn.Epochs[c.turn.Kind] {
 		o.UID, o.ResourceVersion = c.turn.UID, c.turn.ResourceVersion
 	}
-	x.world.guard.tells(c.turn, plan.Tellings(c.turn, results))
+	x.world.guard.tells(c.turn, plan.Events(c.turn, results))
 	c.book.settle(o, c.place)
 	x.release(c, c.delivery.Ack)
 }

@@ -181,7 +181,7 @@ func expectSettled(t *testing.T, b bus.Bus) {
 			for _, m := range read(t, b, subject.TurnStream(controller)) {
 				_, lane, key, err := subject.ParseTurn(m.Subject)
 				must(t, err)
-				if lane != events.Park && settled[fmt.Sprint(lane, " ", key)] < m.Sequence {
+				if lane != events.LanePark && settled[fmt.Sprint(lane, " ", key)] < m.Sequence {
 					return fmt.Sprintf("turn %d of %s, about %v, has none", m.Sequence, controller, key)
 				}
 			}

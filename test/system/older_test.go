@@ -20,7 +20,7 @@ var since = map[string]struct {
 	"TestPoolsOfDevicesAreCounted":        {36, "ResourcePoolStatusRequests of resource.k8s.io/v1alpha3"},
 }
 
-// classic tells whether the API server does not constrain impersonation.
+// classic reports whether the API server does not constrain impersonation.
 func classic(t *testing.T) bool {
 	t.Helper()
 	n, err := clustertest.Minor()
@@ -46,7 +46,7 @@ func rbacFlags(t *testing.T) []string {
 	return nil
 }
 
-// served tells whether the API server has what a test is about.
+// served reports whether the API server has what a test is about.
 func served(t *testing.T) bool {
 	t.Helper()
 	needs := since[t.Name()]

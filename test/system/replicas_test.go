@@ -59,7 +59,7 @@ func (m *apart) decided(t *testing.T) map[*service]float64 {
 	t.Helper()
 	turns := map[*service]float64{}
 	for _, p := range m.services["reconcilers"] {
-		turns[p] = p.series(t, `millrace_reconcilers_turns_total{controller="replicaset-controller",lane="act"}`)
+		turns[p] = p.series(t, `millrace_reconcilers_turns_total{controller="replicaset-controller",lane="write"}`)
 	}
 	return turns
 }

@@ -50,7 +50,7 @@ func (f *forger) turn(controller, key, makes string) events.Message {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": makes}})
 	f.must(err)
 	t := events.Turn{
-		Controller: controller, Lane: events.Act, Key: events.Key{Namespace: "ns", Name: key}, Now: time.Now(), Because: "I say so",
+		Controller: controller, Lane: events.LaneWrite, Key: events.Key{Namespace: "ns", Name: key}, Now: time.Now(), Because: "I say so",
 		Commands: []events.Command{{Verb: events.VerbCreate, Kind: kinds.ConfigMaps.Name, Version: "v1", Namespace: "ns", Name: makes, Body: body}},
 	}
 	m, err := events.EncodeJSON(t, events.Trace{})
@@ -88,7 +88,7 @@ var tricks = []struct {
 	{"another controller's", func(f *forger, how, key, makes string, _ events.Message) {
 		m := f.turn("other", key, makes)
 		f.honest.Turn(m, 0, time.Now())
-		m.Subject = subject.Turn(copier, events.Act, events.Key{Namespace: "ns", Name: key})
+		m.Subject = subject.Turn(copier, events.LaneWrite, events.Key{Namespace: "ns", Name: key})
 		f.lay(how, m, 0)
 	}},
 	{"replayed", func(f *forger, how, _, _ string, done events.Message) {
@@ -129,7 +129,7 @@ var tricks = []struct {
 	{"re-laned", func(f *forger, how, key, makes string, _ events.Message) {
 		m := f.turn(copier, key, makes)
 		f.honest.Turn(m, 0, time.Now())
-		lane := []events.Lane{events.Tell, "whatever"}[f.random.IntN(2)]
+		lane := []events.Lane{events.LaneStatus, "whatever"}[f.random.IntN(2)]
 		m.Subject = subject.Turn(copier, lane, events.Key{Namespace: "ns", Name: key})
 		f.lay(how, m, 0)
 	}},
@@ -337,10 +337,10 @@ func TestAForgedOutcomeOpensNoFence(t *testing.T) {
 	w.eventually("a turn is stored", func() bool { _, sequence, _ = w.last("a"); return sequence > 0 })
 	key := events.Key{Namespace: "ns", Name: "a"}
 	m, err := events.EncodeJSON(events.Outcome{
-		Controller: copier, Key: key, Lane: events.Act, Turn: sequence, At: time.Now(), Results: []events.Result{{Status: events.Refused, Reason: "ISaySo"}},
+		Controller: copier, Key: key, Lane: events.LaneWrite, Turn: sequence, At: time.Now(), Results: []events.Result{{Status: events.Refused, Reason: "ISaySo"}},
 	}, events.Trace{})
 	w.must(err)
-	m.Subject = subject.Outcome(copier, events.Act, key)
+	m.Subject = subject.Outcome(copier, events.LaneWrite, key)
 	_, err = w.bus.Put(w.Context(), m, "forged")
 	w.must(err)
 	w.eventually("it is an alarm", func() bool { return w.alarmed("millrace_reconcilers_unproven_outcomes_total", copier) > 0 })
@@ -382,7 +382,7 @@ func TestKeysChangeWhileServicesRun(t *testing.T) {
 	for n := 0; ; n++ {
 		name := fmt.Sprint("b", n)
 		w.settle(name)
-		m, _, err := w.bus.Last(t.Context(), subject.TurnStream(copier), subject.Turn(copier, events.Act, events.Key{Namespace: "ns", Name: name}))
+		m, _, err := w.bus.Last(t.Context(), subject.TurnStream(copier), subject.Turn(copier, events.LaneWrite, events.Key{Namespace: "ns", Name: name}))
 		w.must(err)
 		if sign.By(m) == id {
 			break

@@ -195,7 +195,7 @@ func (w *world) outcomes(name string) (all []events.Outcome) {
 		m, there, err := w.bus.At(w.Context(), subject.OutcomeStream(copier), sequence)
 		w.must(err)
 		var o events.Outcome
-		if there && m.Subject == subject.Outcome(copier, events.Act, events.Key{Namespace: "ns", Name: name}) {
+		if there && m.Subject == subject.Outcome(copier, events.LaneWrite, events.Key{Namespace: "ns", Name: name}) {
 			w.must(events.DecodeJSON(m, &o))
 			all = append(all, o)
 		}

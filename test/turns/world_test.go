@@ -419,12 +419,12 @@ func (w *world) messages(stream string) uint64 {
 func (w *world) last(name string) (turn events.Turn, sequence uint64, outcome events.Outcome) {
 	w.Helper()
 	key := events.Key{Namespace: "ns", Name: name}
-	m, ok, err := w.bus.Last(w.Context(), subject.TurnStream(copier), subject.Turn(copier, events.Act, key))
+	m, ok, err := w.bus.Last(w.Context(), subject.TurnStream(copier), subject.Turn(copier, events.LaneWrite, key))
 	if w.must(err); ok {
 		w.must(events.DecodeJSON(m, &turn))
 	}
 	sequence = m.Sequence
-	m, ok, err = w.bus.Last(w.Context(), subject.OutcomeStream(copier), subject.Outcome(copier, events.Act, key))
+	m, ok, err = w.bus.Last(w.Context(), subject.OutcomeStream(copier), subject.Outcome(copier, events.LaneWrite, key))
 	if w.must(err); ok {
 		w.must(events.DecodeJSON(m, &outcome))
 	}

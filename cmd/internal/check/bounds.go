@@ -201,7 +201,7 @@ func unreadable(b *books) []Violation {
 					t.place(), kind, t.Seen[kind]))
 			}
 		}
-		if t.Lane == events.Act && t.UID != "" && len(t.Seen) == 0 {
+		if t.Lane == events.LaneWrite && t.UID != "" && len(t.Seen) == 0 {
 			b.unread++
 			found = append(found, violation([]string{t.String()}, "%v does not say what it had read", t.place()))
 		}

@@ -147,7 +147,7 @@ func TestEachRuleBites(t *testing.T) {
 		{rule: "I15", name: "the canary sings", forge: func(h *History) { h.Leaks = []string{"a log"} }},
 		{rule: "I17", name: "set aside", forge: func(h *History) {
 			parked := h.Turns[0]
-			parked.Lane, parked.Sequence = events.Park, 99
+			parked.Lane, parked.Sequence = events.LanePark, 99
 			h.Turns = append(h.Turns, parked)
 		}},
 		{rule: "unsure", name: "nothing dropped the answer", forge: func(h *History) { h.Outcomes[0].Results[0].Unsure = true }},
@@ -401,8 +401,8 @@ func slowTurns(h *History, others int, request string) {
 	o.At, o.Results[0].Unsure, o.Results[0].AuditID = ended, true, request
 	for i := range others {
 		other := fmt.Sprint("other-", i)
-		h.Turns = append(h.Turns, Turn{Sequence: 1, At: began, Turn: events.Turn{Controller: other, Lane: events.Tell}})
-		h.Outcomes = append(h.Outcomes, Outcome{Sequence: 1, At: ended, Outcome: events.Outcome{Controller: other, Lane: events.Tell, Turn: 1}})
+		h.Turns = append(h.Turns, Turn{Sequence: 1, At: began, Turn: events.Turn{Controller: other, Lane: events.LaneStatus}})
+		h.Outcomes = append(h.Outcomes, Outcome{Sequence: 1, At: ended, Outcome: events.Outcome{Controller: other, Lane: events.LaneStatus, Turn: 1}})
 	}
 }
 

@@ -107,7 +107,7 @@ func (s *story) turn(controller string, about types.UID, operations ...operation
 	s.turns[controller]++
 	key := s.live[about]
 	t := Turn{Sequence: s.turns[controller], At: s.tick(), Turn: events.Turn{
-		Controller: controller, Lane: events.Act, Key: events.Key{Namespace: key.Ref.Namespace, Name: key.Ref.Name},
+		Controller: controller, Lane: events.LaneWrite, Key: events.Key{Namespace: key.Ref.Namespace, Name: key.Ref.Name},
 		Kind: key.Ref.Kind, UID: about, ResourceVersion: fmt.Sprint(s.revisionOf(about)), Seen: s.seen(), Because: "told so",
 	}}
 	o := Outcome{Outcome: events.Outcome{Controller: controller, Key: t.Key, Lane: t.Lane, Turn: t.Sequence}}

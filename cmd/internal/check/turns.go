@@ -33,14 +33,14 @@ func (b *books) follow(which events.Lane, each func(before, turn *Turn)) {
 	}
 }
 
-// ordered: a turn of the act lane is stored after the outcome of its predecessor, and
+// ordered: a turn of the write lane is stored after the outcome of its predecessor, and
 // rests on no older version of its object.
 func ordered(b *books) []Violation {
 	var found []Violation
 	add := func(before, t *Turn, format string, args ...any) {
 		found = append(found, violation([]string{before.String(), t.String()}, format, args...))
 	}
-	b.follow(events.Act, func(before, t *Turn) {
+	b.follow(events.LaneWrite, func(before, t *Turn) {
 		if b.origin(t.place()) == b.origin(before.place()) {
 			return // the same turn, stored again
 		}
@@ -58,7 +58,7 @@ func ordered(b *books) []Violation {
 	return found
 }
 
-// seen: the view of each turn of the act lane has the effects of its predecessor.
+// seen: the view of each turn of the write lane has the effects of its predecessor.
 func seen(b *books) []Violation {
 	told := map[kinds.Name]map[types.UID][]Entry{}
 	for kind, log := range b.Logs {
@@ -68,7 +68,7 @@ func seen(b *books) []Violation {
 		}
 	}
 	var found []Violation
-	b.follow(events.Act, func(before, t *Turn) {
+	b.follow(events.LaneWrite, func(before, t *Turn) {
 		if b.origin(t.place()) == b.origin(before.place()) {
 			return
 		}
@@ -134,7 +134,7 @@ func paced(b *books) []Violation {
 func unparked(b *books) []Violation {
 	var found []Violation
 	for _, t := range b.Turns {
-		if t.Lane == events.Park {
+		if t.Lane == events.LanePark {
 			found = append(found, violation([]string{t.String()}, "%v of %s was set aside", t.Key, t.Controller))
 		}
 	}

@@ -26,7 +26,7 @@ func TestAProcessTellsHowAKeyStands(t *testing.T) {
 		return true
 	}
 	writes := func(_ context.Context, r *events.KeyReport) bool {
-		r.Writer = []events.TurnState{{Turn: 7, Lane: events.Act}}
+		r.Writer = []events.TurnState{{Turn: 7, Lane: events.LaneWrite.String()}}
 		return r.Controller == "toy"
 	}
 	mux := http.NewServeMux()

@@ -20,7 +20,7 @@ import (
 type migrationOptions struct {
 	enabled bool
 	file    string
-	// leaseName is the name of the Lease, and moves tells whether a controller moves with it; both
+	// leaseName is the name of the Lease, and moves reports whether a controller moves with it; both
 	// are set by check.
 	leaseName string
 	moves     func(controller string) bool

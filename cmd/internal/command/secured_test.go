@@ -79,7 +79,7 @@ func TestSplitWritersSignForTheirShare(t *testing.T) {
 		counted := 0
 		for _, controller := range catalogued() {
 			now := time.Now()
-			m := events.Message{Subject: subject.Outcome(controller, events.Act, events.Key{Name: "web"}), Header: map[string][]string{"Nats-Msg-Id": {"one"}}, Data: []byte("{}"), Time: now}
+			m := events.Message{Subject: subject.Outcome(controller, events.LaneWrite, events.Key{Name: "web"}), Header: map[string][]string{"Nats-Msg-Id": {"one"}}, Data: []byte("{}"), Time: now}
 			own.Outcome(m, "one", now)
 			counts := trust.Outcome(m) == nil
 			if counts != access.Carries(user, controller) {

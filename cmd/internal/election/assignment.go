@@ -122,5 +122,5 @@ func HolderOf(l *coordinationv1.Lease) (holder string, valid time.Duration) {
 	return holder, valid
 }
 
-// HeldByMillrace tells whether the holder of a Lease is a Millrace process.
+// HeldByMillrace reports whether the holder of a Lease is a Millrace process.
 func HeldByMillrace(holder string) bool { return strings.HasPrefix(holder, holderPrefix) }

@@ -220,7 +220,7 @@ func (c *candidate) update(ctx context.Context, l *coordinationv1.Lease, is Cand
 	return c.leases.Update(ctx, l, metav1.UpdateOptions{})
 }
 
-// may tells whether this process may take a Lease, and from when it may act then. A Lease that
+// may reports whether this process may take a Lease, and from when it may act then. A Lease that
 // another process holds is taken once for each assignment: if kube-controller-manager has it again,
 // Millrace had left it for too long, and a person decides anew.
 func (c *candidate) may(l *coordinationv1.Lease, h Handover, now time.Time) (from time.Time, may bool) {

@@ -263,26 +263,26 @@ func (p Past) turn(ctx context.Context, b bus.Bus, i int) error {
 	ref := events.Ref{Kind: p.Kind, Namespace: key.Namespace, Name: "past-" + strconv.Itoa(i)}
 	now := time.Now().UTC()
 	turn := events.Turn{
-		Controller: p.Controller, Key: key, Lane: events.Act, Now: now, Because: "the past is made",
+		Controller: p.Controller, Key: key, Lane: events.LaneWrite, Now: now, Because: "the past is made",
 		Commands: []events.Command{{Verb: events.VerbDelete, Kind: ref.Kind, Version: "v1", Namespace: ref.Namespace, Name: ref.Name}},
 	}
 	m, err := events.EncodeJSON(turn, events.Trace{})
 	if err != nil {
 		return err
 	}
-	m.Subject = subject.Turn(p.Controller, events.Act, key)
+	m.Subject = subject.Turn(p.Controller, events.LaneWrite, key)
 	sequence, err := b.Put(ctx, m, "past-turn-"+strconv.Itoa(i))
 	if err != nil {
 		return err
 	}
 	outcome := events.Outcome{
-		Controller: p.Controller, Key: key, Lane: events.Act, Turn: sequence, At: now,
+		Controller: p.Controller, Key: key, Lane: events.LaneWrite, Turn: sequence, At: now,
 		Results: []events.Result{{Status: events.Absent, Ref: ref}},
 	}
 	if m, err = events.EncodeJSON(outcome, events.Trace{}); err != nil {
 		return err
 	}
-	m.Subject = subject.Outcome(p.Controller, events.Act, key)
+	m.Subject = subject.Outcome(p.Controller, events.LaneWrite, key)
 	_, err = b.Put(ctx, m, "past-outcome-"+strconv.Itoa(i))
 	return err
 }

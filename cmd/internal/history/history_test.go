@@ -218,9 +218,9 @@ func expectAnswered(t *testing.T, b *stream.Bus, w bus.Work) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: "next"}), Data: []byte("{}")}
+	m := events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: "next"}), Data: []byte("{}")}
 	if w.Stream == subject.OutcomeStream(controller) {
-		m.Subject = subject.Outcome(controller, events.Act, events.Key{Name: "next"})
+		m.Subject = subject.Outcome(controller, events.LaneWrite, events.Key{Name: "next"})
 	}
 	if _, err := b.Put(ctx, m, "next-"+w.Stream); err != nil {
 		t.Fatal(err)

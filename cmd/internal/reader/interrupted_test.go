@@ -21,7 +21,7 @@ func TestAnInterruptedVerifyIsNoAnswer(t *testing.T) {
 	if err := b.EnsureController(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "k"}), Data: []byte("{}")}, "id"); err != nil {
+	if _, err := b.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "k"}), Data: []byte("{}")}, "id"); err != nil {
 		t.Fatal(err)
 	}
 	var record bytes.Buffer

@@ -24,7 +24,7 @@ func TestWhyNotAsksRunningProcesses(t *testing.T) {
 			{Condition: events.NoOutcome, Reason: events.NoOutcome.Reason(), Holds: true, Since: &since, About: "no writer says that it is there"},
 			{Condition: events.NotSeen, Reason: events.NotSeen.Reason()},
 		}}},
-		"writing":  {Writer: []events.TurnState{{Lane: events.Act, Turn: 7, Attempt: 2, Stored: since, Claim: "Held"}}},
+		"writing":  {Writer: []events.TurnState{{Lane: events.LaneWrite.String(), Turn: 7, Attempt: 2, Stored: since, Claim: "Held"}}},
 		"resting":  {},
 		"ignorant": {Reconcilers: &events.KeyState{Reason: "nothing asks for a turn"}},
 	}
@@ -48,7 +48,7 @@ func TestWhyNotAsksRunningProcesses(t *testing.T) {
 	}
 	for args, want := range map[string][]string{
 		"--live=" + server.URL + "/deciding":                           {events.NoOutcome.Reason(), "NoOutcome", "no writer says that it is there", "since ", events.NoOutcome.Advice()},
-		"--live=" + server.URL + "/writing":                            {"act turn 7", "delivered 2 times", "Held"},
+		"--live=" + server.URL + "/writing":                            {"write turn 7", "delivered 2 times", "Held"},
 		"--live=" + server.URL + "/resting":                            {"the writer has no turn of the key"},
 		"--live=" + server.URL + "/ignorant":                           {"nothing asks for a turn", "has not had to do with the key"},
 		"--live=" + server.URL + "/guarded --live-token-file=" + token: {"the writer has no turn of the key"},

@@ -30,9 +30,9 @@ func TestSignaturesAreCounted(t *testing.T) {
 	store := func(name string, signer *sign.Signer) {
 		t.Helper()
 		key := events.Key{Namespace: "ns", Name: name}
-		m, err := events.EncodeJSON(events.Turn{Controller: controller, Lane: events.Act, Key: key}, events.Trace{})
+		m, err := events.EncodeJSON(events.Turn{Controller: controller, Lane: events.LaneWrite, Key: key}, events.Trace{})
 		must(err)
-		m.Subject = subject.Turn(controller, events.Act, key)
+		m.Subject = subject.Turn(controller, events.LaneWrite, key)
 		signer.Turn(m, 0, time.Now())
 		_, err = b.Store(t.Context(), m, 0)
 		must(err)

@@ -219,7 +219,7 @@ func drawTurn(p *Paper, t record.Last, object *record.Version) {
 	switch {
 	case t.Trouble != "":
 		p.Line("   %s", p.In(Red, t.Trouble))
-	case t.Lane == events.Park:
+	case t.Lane == events.LanePark.String():
 		p.Line("   %s", p.In(Red, "set aside: see millrace parked"))
 	case t.Outcome == nil:
 		p.Line("   %s", p.In(Yellow, "no outcome yet: it is with the writer, or will be stored again"))

@@ -123,7 +123,7 @@ func (s *Session) decider(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 // decided is whether the record has a turn of a controller about one of some keys.
 func (s *Session) decided(ctx context.Context, controller string, keys ...events.Key) (bool, error) {
 	for _, key := range keys {
-		for _, lane := range []events.Lane{events.Act, events.Tell, events.Park} {
+		for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus, events.LanePark} {
 			_, there, err := s.Bus.Next(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key), 1)
 			if err != nil {
 				return false, fmt.Errorf("look for turns of %s: %w", controller, err)

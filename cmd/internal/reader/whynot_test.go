@@ -26,9 +26,9 @@ func (w *world) quota() {
 	must(w.T, err)
 	at, err := w.Say(w.Context(), d)
 	must(w.T, err)
-	turn, err := w.Decide(w.Context(), recordtest.ReplicaSets, events.Act, d, "too few pods", []events.Command{{Verb: events.VerbCreate, Kind: "pods", Namespace: "feat"}}, recordtest.Trigger(d, at))
+	turn, err := w.Decide(w.Context(), recordtest.ReplicaSets, events.LaneWrite, d, "too few pods", []events.Command{{Verb: events.VerbCreate, Kind: "pods", Namespace: "feat"}}, recordtest.Trigger(d, at))
 	must(w.T, err)
-	must(w.T, w.Outcome(w.Context(), recordtest.ReplicaSets, events.Act, d, turn, events.Result{Status: events.Refused, Ref: events.Ref{Kind: "pods", Namespace: "feat"}, Reason: "Forbidden", Message: exceeded}))
+	must(w.T, w.Outcome(w.Context(), recordtest.ReplicaSets, events.LaneWrite, d, turn, events.Result{Status: events.Refused, Ref: events.Ref{Kind: "pods", Namespace: "feat"}, Reason: "Forbidden", Message: exceeded}))
 	for _, name := range []string{"api-1-a", "api-1-b"} {
 		w.pending(name, ownedBy("ReplicaSet", set)...)
 	}
@@ -36,7 +36,7 @@ func (w *world) quota() {
 	w.pending("other-1-a", ownedBy("ReplicaSet", other)...)
 	// Another controller has decided about a key with the same name, of a budget.
 	budget := events.Delta{Kind: "poddisruptionbudgets.policy", Ref: events.Ref{Kind: "poddisruptionbudgets.policy", Namespace: "feat", Name: "api"}}
-	_, err = w.Decide(w.Context(), "disruption-controller", events.Tell, budget, "the status has changed", nil)
+	_, err = w.Decide(w.Context(), "disruption-controller", events.LaneStatus, budget, "the status has changed", nil)
 	must(w.T, err)
 }
 

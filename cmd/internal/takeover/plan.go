@@ -35,7 +35,7 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 }
 
-// Refused tells whether a step speaks against the takeover.
+// Refused reports whether a step speaks against the takeover.
 func (p Plan) Refused() bool {
 	for _, s := range p.Steps {
 		if s.Refused {

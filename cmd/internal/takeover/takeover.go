@@ -73,10 +73,10 @@ type Move struct {
 	Assigned election.Assignment `json:"assigned,omitzero"`
 }
 
-// Millrace tells whether a Millrace process holds the Lease.
+// Millrace reports whether a Millrace process holds the Lease.
 func (m Move) Millrace() bool { return election.HeldByMillrace(m.Holder) }
 
-// done tells whether Millrace acts on the last assignment.
+// done reports whether Millrace acts on the last assignment.
 func (m Move) done() bool {
 	return m.Millrace() && m.Candidate.State == election.Acting && m.Candidate.Took == m.Assigned.ID
 }
@@ -142,7 +142,7 @@ func (c *Client) read(ctx context.Context, name string) (Move, *coordinationv1.L
 	return m, l, err
 }
 
-// live tells whether the holder of a Lease lives: it renews the Lease while one looks. The time of the
+// live reports whether the holder of a Lease lives: it renews the Lease while one looks. The time of the
 // last renewal would not do, since it is by another machine's clock.
 func (c *Client) live(ctx context.Context, name string) (bool, error) {
 	m, first, err := c.read(ctx, name)

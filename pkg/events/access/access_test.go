@@ -104,7 +104,7 @@ func TestWhatIsLentIsUsed(t *testing.T) {
 	}
 }
 
-// usable tells whether a user may publish on an imported service, or subscribe to an imported
+// usable reports whether a user may publish on an imported service, or subscribe to an imported
 // stream.
 func usable(u access.User, i access.Import) bool {
 	local := i.Subject

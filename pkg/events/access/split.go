@@ -35,7 +35,7 @@ var shares = map[string][]string{
 // SplitWriters are the users of writers that share out the controllers.
 var SplitWriters = []string{WriterWorkloads, WriterCollectors, WriterCredentials}
 
-// Carries tells whether a user carries out the turns of a controller: [Writer] does for all,
+// Carries reports whether a user carries out the turns of a controller: [Writer] does for all,
 // each of [SplitWriters] for its share, any other user for none.
 func Carries(user, controller string) bool {
 	switch user {

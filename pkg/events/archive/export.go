@@ -99,7 +99,7 @@ type stretch struct {
 	whole, last uint64
 }
 
-// touches tells whether the stretch has messages in a range.
+// touches reports whether the stretch has messages in a range.
 func (s *stretch) touches(first, last uint64) bool {
 	at, _ := slices.BinarySearch(s.base, first)
 	return last >= s.whole && first <= s.last || at < len(s.base) && s.base[at] <= last

@@ -27,7 +27,7 @@ func timed(t *testing.T, seconds ...int64) (f *archive.File, stream string) {
 	failed := w.Begin(archive.Stream{Name: stream, State: bus.State{Last: last, Now: time.Unix(9000, 0)}})
 	for i, second := range seconds {
 		failed = errors.Join(failed, w.Add(events.Message{
-			Stream: stream, Subject: subject.Turn(controller, events.Act, events.Key{Name: "web"}), Sequence: uint64(i + 1), Time: time.Unix(second, 0), Data: []byte(`{}`),
+			Stream: stream, Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: "web"}), Sequence: uint64(i + 1), Time: time.Unix(second, 0), Data: []byte(`{}`),
 		}))
 	}
 	if err := errors.Join(failed, w.Close()); err != nil {

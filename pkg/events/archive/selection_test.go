@@ -109,8 +109,8 @@ func TestWhatASelectionTakes(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		ctx := t.Context()
 		must(t, errors.Join(b.EnsureKind(ctx, kinds.Pods.Kind), b.EnsureKind(ctx, kinds.Deployments.Kind), b.EnsureController(ctx, "a"), b.EnsureController(ctx, "b"), b.EnsureShadow(ctx, "b")))
-		put(t, b, subject.Turn("a", events.Act, events.Key{Name: "web"}), nil)
-		put(t, b, subject.Turn("a", events.Act, events.Key{Name: "web"}), nil)
+		put(t, b, subject.Turn("a", events.LaneWrite, events.Key{Name: "web"}), nil)
+		put(t, b, subject.Turn("a", events.LaneWrite, events.Key{Name: "web"}), nil)
 		all := "EV_deployments_apps EV_pods TURN_a OUTCOME_a TURN_b OUTCOME_b SHADOW_b"
 		for name, c := range map[string]struct {
 			archive.Selection
@@ -199,7 +199,7 @@ func TestWhichPagesAreTaken(t *testing.T) {
 		list := func() { put(t, b, subject.Notary(subject.NotaryStream), nil) }
 		for n := range uint64(3) { // turns in the seconds 1 to 3, 6 to 8 and 11 to 13, a page and a list after each three
 			for range 3 {
-				put(t, b, subject.Turn(controller, events.Act, events.Key{Name: "web"}), nil)
+				put(t, b, subject.Turn(controller, events.LaneWrite, events.Key{Name: "web"}), nil)
 			}
 			page(turns, 3*n+1, 3*n+3) // 1, 3, 5
 			list()                    // 2, 4, 6
@@ -276,7 +276,7 @@ func TestWhatCountedBeforeAStretch(t *testing.T) {
 		inTime(t, func(t *testing.T, b *memory.Bus) {
 			must(t, b.EnsureController(t.Context(), controller))
 			store := func(key string, n int) {
-				_, err := b.Put(t.Context(), events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: key}), Data: []byte("{}")}, fmt.Sprint(key, n))
+				_, err := b.Put(t.Context(), events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: key}), Data: []byte("{}")}, fmt.Sprint(key, n))
 				must(t, err)
 			}
 			var want []uint64

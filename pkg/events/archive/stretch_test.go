@@ -65,7 +65,7 @@ func live(t *testing.T, b *memory.Bus, seed uint64, steps int) {
 		d.Census = tally.Census()
 		m := events.EncodeDelta(d)
 		m.Subject = on
-		turn := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: fmt.Sprint("key-", n%7)}), Data: []byte(`{}`)}
+		turn := events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: fmt.Sprint("key-", n%7)}), Data: []byte(`{}`)}
 		_, failed := b.Put(ctx, turn, fmt.Sprint(n))
 		if err := errors.Join(a.Append(ctx, m), failed); err != nil {
 			t.Fatal(err)

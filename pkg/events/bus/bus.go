@@ -174,7 +174,7 @@ type LastReader interface {
 // skew is the largest clock difference between the servers that stamp messages.
 const skew = time.Second
 
-// Before tells whether m was certainly stored before other, in any streams. A stream that lost
+// Before reports whether m was certainly stored before other, in any streams. A stream that lost
 // its end assigns the same sequences again, so an outcome that was stored before a turn belongs
 // to an earlier turn with the same sequence.
 func Before(m, other events.Message) bool { return m.Time.Add(skew).Before(other.Time) }
@@ -189,7 +189,7 @@ type Work struct {
 	// than [Backlog] messages behind it, and Known says that the message has been processed. The
 	// worker must find out by other means about messages that are not delivered for this reason.
 	Since time.Duration
-	// Known tells whether a message has been processed; nil means that every old one has. It is
+	// Known reports whether a message has been processed; nil means that every old one has. It is
 	// called for few messages.
 	Known func(events.Message) bool
 	// AckWait is how long a delivery may stay unanswered before it comes again;
@@ -243,7 +243,7 @@ type Peers interface {
 	// Listen receives messages on a topic until the context ends, or until it may have missed
 	// one. An error says why it cannot receive.
 	Listen(ctx context.Context, topic string, hear func(data []byte)) error
-	// NoListeners tells whether no process listens on a topic at the moment; the server closes the
+	// NoListeners reports whether no process listens on a topic at the moment; the server closes the
 	// connection of a process that has died. It is false if the bus does not answer before the
 	// context ends. Listeners receive an empty message.
 	NoListeners(ctx context.Context, topic string) bool

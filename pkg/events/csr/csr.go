@@ -153,7 +153,7 @@ func client(asked *x509.CertificateRequest, usages []certificatesv1.KeyUsage) st
 	}
 }
 
-// kubelets tells whether the usages are those of a kubelet's client or server certificate, and
+// kubelets reports whether the usages are those of a kubelet's client or server certificate, and
 // no others. Key encipherment is optional, because elliptic-curve keys cannot do it.
 func kubelets(usages []certificatesv1.KeyUsage, as certificatesv1.KeyUsage) bool {
 	return slices.Contains(usages, as) && slices.Contains(usages, certificatesv1.UsageDigitalSignature) &&

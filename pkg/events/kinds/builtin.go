@@ -21,7 +21,7 @@ var builtInNames = func() (names []Name) {
 // of aggregated API servers, and may lack kinds of newer Kubernetes versions.
 func BuiltIn() []Name { return slices.Clone(builtInNames) }
 
-// IsBuiltIn tells whether a kind is in [BuiltIn].
+// IsBuiltIn reports whether a kind is in [BuiltIn].
 func IsBuiltIn(name Name) bool {
 	_, found := slices.BinarySearch(builtInNames, name)
 	return found

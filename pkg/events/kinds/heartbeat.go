@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IsHeartbeat tells whether the objects of a kind are renewed regularly while their holder is
+// IsHeartbeat reports whether the objects of a kind are renewed regularly while their holder is
 // alive, so that a missing renewal means something. Nodes are, too, but their kind has few other
 // changes, so whether a watcher receives them in time is judged by the leases.
 func IsHeartbeat(kind Name) bool { return kind == Leases.Name }

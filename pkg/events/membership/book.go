@@ -47,7 +47,7 @@ func decode(data []byte) (b announcement, ok bool) {
 	return b, true
 }
 
-// proper tells whether a text is a valid replica ID.
+// proper reports whether a text is a valid replica ID.
 func proper(id string) bool {
 	return id != "" && len(id) <= longestID && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -82,7 +82,7 @@ func newBook(id string) *book {
 	return &book{id: id, standing: fresh, known: fresh, others: map[string]member{}, silent: map[string]time.Time{}}
 }
 
-// hear applies a heartbeat, and tells whether any rank may have changed.
+// hear applies a heartbeat, and reports whether any rank may have changed.
 func (b *book) hear(said announcement, now time.Time) (changed bool) {
 	switch {
 	case said.ID == b.id:
@@ -103,7 +103,7 @@ func (b *book) hear(said announcement, now time.Time) (changed bool) {
 	return b.settle(now)
 }
 
-// admits tells whether there is room for another replica.
+// admits reports whether there is room for another replica.
 func (b *book) admits(id string) bool {
 	_, known := b.others[id]
 	return known || len(b.others) < most
@@ -166,7 +166,7 @@ func (b *book) settle(now time.Time) (changed bool) {
 	return changed
 }
 
-// sees tells whether seen equals the current others.
+// sees reports whether seen equals the current others.
 func (b *book) sees() bool {
 	for id, m := range b.others {
 		if s, ok := b.seen[id]; !ok || s != m.standing {
@@ -220,7 +220,7 @@ func (b *book) fitOthers() (n int) {
 	return n
 }
 
-// sureOthers tells whether another replica is fit and gets its answers. A replica that does not
+// sureOthers reports whether another replica is fit and gets its answers. A replica that does not
 // hear itself would also miss that the others are in doubt.
 func (b *book) sureOthers(now time.Time) bool {
 	if !b.trusts(now) {

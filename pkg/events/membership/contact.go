@@ -51,12 +51,12 @@ func (c *contact) answer(now time.Time, err error) {
 	}
 }
 
-// doubts tells whether an answer is overdue, or the last probe failed.
+// doubts reports whether an answer is overdue, or the last probe failed.
 func (c *contact) doubts(now time.Time) bool {
 	return c.failed || !c.asked.IsZero() && now.Sub(c.asked) >= doubtAfter
 }
 
-// lost tells whether this replica is cut off. Call it at every glance: a longer pause counts as
+// lost reports whether this replica is cut off. Call it at every glance: a longer pause counts as
 // two glances, because a suspended process cannot have seen another replica sure meanwhile.
 func (c *contact) lost(now time.Time, otherSure bool) bool {
 	passed := min(now.Sub(c.judged), 2*glance)

@@ -62,10 +62,10 @@ type Config struct {
 	// and a random suffix. Host and process id are not unique: in containers on the host's
 	// network every process has id 1.
 	ID string
-	// Fit tells whether this replica can do work at the moment; nil: always. The membership
+	// Fit reports whether this replica can do work at the moment; nil: always. The membership
 	// calls it at every glance, several times a second; it must not block.
 	Fit func() bool
-	// Sign signs this replica's heartbeats, and Signed tells whether a replica of the service
+	// Sign signs this replica's heartbeats, and Signed reports whether a replica of the service
 	// signed a received one: any user with the right to publish can send a heartbeat in any
 	// name. nil: heartbeats are not signed, and all count. Both are called several times a
 	// second and must not block.
@@ -224,7 +224,7 @@ func (r *Membership) Changed() <-chan struct{} {
 	return r.changed
 }
 
-// First tells whether this replica owns a piece of work.
+// First reports whether this replica owns a piece of work.
 func (r *Membership) First(work string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +253,7 @@ func (r *Membership) Others() int {
 	return r.book.fitOthers()
 }
 
-// Unfit tells whether this replica has no work because it cannot do any at the moment.
+// Unfit reports whether this replica has no work because it cannot do any at the moment.
 func (r *Membership) Unfit() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -317,7 +317,7 @@ func TestDeliveriesFollowTheMembership(t *testing.T) {
 			t.Helper()
 			before := got[who].Load()
 			for i := range 20 {
-				m := events.Message{Subject: subject.Turn("toy", events.Act, events.Key{Name: "k"})}
+				m := events.Message{Subject: subject.Turn("toy", events.LaneWrite, events.Key{Name: "k"})}
 				if _, err := b.Put(ctx, m, fmt.Sprint(why, i)); err != nil {
 					t.Fatal(err)
 				}

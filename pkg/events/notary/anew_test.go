@@ -30,7 +30,7 @@ type replaceable struct{ bus.NotaryBus }
 func (w *world) forged() *memory.Bus {
 	b := memory.New(memory.Options{})
 	w.must(b.EnsureController(w.Context(), controller))
-	_, err := b.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: "web"}), Data: []byte("a lie")}, "lie")
+	_, err := b.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: "web"}), Data: []byte("a lie")}, "lie")
 	w.must(err)
 	return b
 }
@@ -104,7 +104,7 @@ func TestPagesOfOneStreamAreGone(t *testing.T) {
 		w.must(n.Round(w.Context()))
 		own.text = []byte(strings.ReplaceAll(string(own.text), "SHADOW_"+controller, "OUTCOME_other"))
 		w.must(w.bus.EnsureController(w.Context(), "other"))
-		_, err := w.bus.Put(w.Context(), events.Message{Subject: subject.Outcome("other", events.Act, events.Key{Name: "web"}), Data: []byte("a lie")}, "lie")
+		_, err := w.bus.Put(w.Context(), events.Message{Subject: subject.Outcome("other", events.LaneWrite, events.Key{Name: "web"}), Data: []byte("a lie")}, "lie")
 		w.must(err)
 		n = notary.New(w.bus, notary.Options{Signer: w.signer, Known: w.known, Memory: own})
 		if err := n.Round(w.Context()); !errors.Is(err, notary.ErrGone) || !strings.Contains(err.Error(), "OUTCOME_other") {

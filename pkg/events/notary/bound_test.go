@@ -28,7 +28,7 @@ func (w *world) large(n int) {
 		w.version++
 		body, err := json.Marshal(strings.Repeat("x", mib-200))
 		w.must(err)
-		_, err = w.bus.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: fmt.Sprint(w.version)}), Data: body}, fmt.Sprint("id-", w.version))
+		_, err = w.bus.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: fmt.Sprint(w.version)}), Data: body}, fmt.Sprint("id-", w.version))
 		w.must(err)
 	}
 }

@@ -71,7 +71,7 @@ type front struct {
 	bytes, largest, within int64
 }
 
-// missing judges an entry at the front, and tells whether its message may be missing.
+// missing judges an entry at the front, and reports whether its message may be missing.
 func (f *front) missing(at int, e Entry, keeps bus.Retention, now int64) bool {
 	switch {
 	case keeps.Age > 0 && e.Time+int64(keeps.Age/time.Second) <= now:
@@ -94,7 +94,7 @@ func (f *front) expired(e Entry) {
 	}
 }
 
-// short tells whether much less exists than a limit in bytes would have left.
+// short reports whether much less exists than a limit in bytes would have left.
 func (f *front) short(bound, bytes int64) bool {
 	return bound > 0 && bytes+f.within < bound-max(bound/4, largest)
 }

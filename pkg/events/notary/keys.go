@@ -114,7 +114,7 @@ func (k *Keys) Read(text string) error {
 	return nil
 }
 
-// Empty tells whether no key is trusted.
+// Empty reports whether no key is trusted.
 func (k *Keys) Empty() bool { return len(k.plain)+len(k.bounded) == 0 }
 
 // Verifier implements [note.Verifiers]. Keys in PEM blocks have no name and are trusted under
@@ -136,7 +136,7 @@ func verifierOf(name string, key sign.Key) (note.Verifier, error) {
 	return note.NewVerifier(text)
 }
 
-// counts tells whether the key of a signature is valid at all of the moments.
+// counts reports whether the key of a signature is valid at all of the moments.
 //
 // Errors: [sign.ErrUnproven], which names the key.
 func (k *Keys) counts(s note.Signature, at ...time.Time) error {
@@ -153,7 +153,7 @@ func (k *Keys) counts(s note.Signature, at ...time.Time) error {
 	return nil
 }
 
-// counts tells whether known signatures were made while their keys were valid. signed is the
+// counts reports whether known signatures were made while their keys were valid. signed is the
 // time in the note, and stored the bus's time.
 func counts(known note.Verifiers, by []note.Signature, signed, stored time.Time) error {
 	keys, bounded := known.(*Keys)

@@ -158,7 +158,7 @@ func openList(m events.Message, known note.Verifiers) (*List, error) {
 	return l, err
 }
 
-// follows tells whether a list is the direct successor of another.
+// follows reports whether a list is the direct successor of another.
 func (l *List) follows(before *List) bool {
 	return l.Number == before.Number+1 && l.Before == before.Sum()
 }

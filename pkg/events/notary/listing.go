@@ -53,7 +53,7 @@ func (n *Notary) list(ctx context.Context, streams []string) error {
 	return nil // the other notaries write the lists
 }
 
-// sameStream tells whether two entries differ only in their last page.
+// sameStream reports whether two entries differ only in their last page.
 func sameStream(a, b Listed) bool {
 	return a.Stream == b.Stream && a.Created.Equal(b.Created) && a.Gone.Equal(b.Gone)
 }

@@ -120,7 +120,7 @@ func (n *Notary) made(ctx context.Context) error {
 	return nil
 }
 
-// missing tells whether stored pages about a stream are gone although they cannot have expired.
+// missing reports whether stored pages about a stream are gone although they cannot have expired.
 func (n *Notary) missing(name string, h *head) bool {
 	known, ok := n.own.Seen[name]
 	if !ok || h.page != nil || h.breaks != "" {

@@ -284,7 +284,7 @@ func (p *Page) check() error {
 	return nil
 }
 
-// follows tells whether a page continues another one directly.
+// follows reports whether a page continues another one directly.
 func (p *Page) follows(before *Page) bool {
 	if p.Number != before.Number+1 || p.Before != before.Size || !p.Created.Equal(before.Created) || p.First != before.Last+1 {
 		return false

@@ -200,7 +200,7 @@ func (f *forger) state(name string) *bus.State {
 	return &f.streams[at].State
 }
 
-// due tells whether a message is about to expire: its removal could not be detected.
+// due reports whether a message is about to expire: its removal could not be detected.
 func (f *forger) due(m events.Message) bool {
 	soon, age := f.about.Exported.Add(10*time.Second), f.state(m.Stream).Keeps.Age
 	life, _ := time.ParseDuration(m.Get("Nats-TTL"))

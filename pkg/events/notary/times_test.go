@@ -164,7 +164,7 @@ func TestAPageIsBounded(t *testing.T) {
 	for n, want := range map[int]int{1999: 1, 2000: 1, 2001: 2} {
 		live(t, 34, memory.Options{}, func(w *world) {
 			for i := range n {
-				_, err := w.bus.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: "web"}), Data: []byte("{}")}, string(rune(i+0x4000)))
+				_, err := w.bus.Put(w.Context(), events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: "web"}), Data: []byte("{}")}, string(rune(i+0x4000)))
 				w.must(err)
 			}
 			w.sign()

@@ -172,9 +172,9 @@ func (w *world) turn() {
 		on    string
 		value any
 	}{
-		{subject.Turn(controller, events.Act, key), events.Turn{Controller: controller, Key: key, Because: "it is time", Now: time.Now()}},
-		{subject.Outcome(controller, events.Act, key), events.Outcome{Controller: controller, Key: key, At: time.Now()}},
-		{subject.ShadowTurn(controller, events.Act, key), events.Turn{Controller: controller, Key: key, Because: "it would be time", Now: time.Now()}},
+		{subject.Turn(controller, events.LaneWrite, key), events.Turn{Controller: controller, Key: key, Because: "it is time", Now: time.Now()}},
+		{subject.Outcome(controller, events.LaneWrite, key), events.Outcome{Controller: controller, Key: key, At: time.Now()}},
+		{subject.ShadowTurn(controller, events.LaneWrite, key), events.Turn{Controller: controller, Key: key, Because: "it would be time", Now: time.Now()}},
 	} {
 		m, err := events.EncodeJSON(part.value, events.Trace{})
 		w.must(err)

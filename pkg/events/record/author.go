@@ -72,7 +72,7 @@ func scaler(e Entry) author {
 	return author{found[0]}
 }
 
-// scaled tells whether only the wanted number of replicas has changed.
+// scaled reports whether only the wanted number of replicas has changed.
 func scaled(changes []fields.Change) bool {
 	return len(changes) == 1 && changes[0].Path == "spec.replicas"
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// byTurn tells whether the newest version of a pod is attributed to a turn of ours.
+// byTurn reports whether the newest version of a pod is attributed to a turn of ours.
 func (w *world) byTurn(name string) bool {
 	w.Helper()
 	h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod(name), 1)
@@ -149,9 +149,9 @@ func TestHowFarAnExplanationGoes(t *testing.T) {
 func TestHowManyTurnsOfAKeyAreTold(t *testing.T) {
 	tell(t, func(w *world) {
 		key := events.Key{Namespace: "shop", Name: "web-1"}
-		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Act, Because: "again"}, events.Trace{})
+		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Because: "again"}, events.Trace{})
 		w.must(err)
-		m.Subject = subject.Turn(replicaSets, events.Act, key)
+		m.Subject = subject.Turn(replicaSets, events.LaneWrite, key)
 		for n := range 501 {
 			_, err := w.bus.Put(w.Context(), m, fmt.Sprint("again ", n))
 			w.must(err)

@@ -185,7 +185,7 @@ func (r *Record) Decided(ctx context.Context, ref events.Ref, since time.Time) (
 	var places []place
 	for _, c := range controllers {
 		for _, key := range []events.Key{{Namespace: ref.Namespace, Name: ref.Name}, {Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}} {
-			for _, lane := range []events.Lane{events.Act, events.Tell, events.Park} {
+			for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus, events.LanePark} {
 				places = append(places, place{subject.TurnStream(c), subject.Turn(c, lane, key)}, place{subject.OutcomeStream(c), subject.Outcome(c, lane, key)})
 			}
 		}

@@ -42,7 +42,7 @@ func TestAChronicleHasEverythingInOrder(t *testing.T) {
 			w.Error("it is not in order")
 		}
 		turn := c.Items[slices.IndexFunc(c.Items, func(h record.Happening) bool { return h.Noun == "turn" })]
-		if turn.Object != webSet || turn.Who != replicaSets || turn.Lane != events.Act {
+		if turn.Object != webSet || turn.Who != replicaSets || turn.Lane != events.LaneWrite.String() {
 			w.Errorf("the last turn is %+v", turn)
 		}
 	})

@@ -42,9 +42,9 @@ func (w *world) eventful() {
 		w.is(web, map[int32]string{3: "pipeline", 7: "scaler"}[n], replicas(n))
 	}
 	key := events.Key{Namespace: "shop", Name: "broken"}
-	m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Park, Because: "panic"}, events.Trace{})
+	m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LanePark, Because: "panic"}, events.Trace{})
 	w.must(err)
-	m.Subject = subject.Turn(replicaSets, events.Park, key)
+	m.Subject = subject.Turn(replicaSets, events.LanePark, key)
 	_, err = w.bus.Put(w.Context(), m, "broken")
 	w.must(err)
 	w.report(events.Report{Replica: "a", Controllers: []string{deployments, replicaSets}})
@@ -163,9 +163,9 @@ func (w *world) compared() {
 	w.Helper()
 	w.must(w.bus.EnsureShadow(w.Context(), replicaSets))
 	key := events.Key{Namespace: "shop", Name: "web-1"}
-	m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Act, Because: "too few Pods"}, events.Trace{})
+	m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Because: "too few Pods"}, events.Trace{})
 	w.must(err)
-	m.Subject = subject.ShadowTurn(replicaSets, events.Act, key)
+	m.Subject = subject.ShadowTurn(replicaSets, events.LaneWrite, key)
 	turn, err := w.bus.Put(w.Context(), m, "turn")
 	w.must(err)
 	for i, f := range []events.Finding{

@@ -69,7 +69,7 @@ func (x *explanation) fight(ctx context.Context, e Entry) (*Fight, error) {
 	return x.between(ctx, wishes)
 }
 
-// goesOn tells whether the oldest of the wishes belongs to a fight with the others.
+// goesOn reports whether the oldest of the wishes belongs to a fight with the others.
 func goesOn(wishes []wish) bool {
 	n := len(wishes)
 	if n < 2 {

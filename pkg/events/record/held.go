@@ -70,7 +70,7 @@ func (r *Record) heldOf(ctx context.Context, controller string, since time.Time)
 	err = r.bus.Read(ctx, p, func(batch []events.Message) error {
 		for _, m := range batch {
 			var o events.Outcome
-			if _, lane, key, err := subject.ParseTurn(m.Subject); err == nil && lane == events.Act && events.DecodeJSON(m, &o) == nil {
+			if _, lane, key, err := subject.ParseTurn(m.Subject); err == nil && lane == events.LaneWrite && events.DecodeJSON(m, &o) == nil {
 				newest[key] = o
 			}
 		}

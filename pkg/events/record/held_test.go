@@ -42,14 +42,14 @@ func TestHeldKeysAreShown(t *testing.T) {
 		held := func(limit, reason string) events.Result {
 			return events.Result{Status: events.Refused, Code: events.HeldCode, Reason: reason, Cause: limit, Message: "because of " + limit}
 		}
-		w.hold("old", events.Act, held("pods", events.Held))
+		w.hold("old", events.LaneWrite, held("pods", events.Held))
 		time.Sleep(3 * time.Minute) // virtual
-		w.hold("web", events.Act, applied, held("pods", events.Held), held("pods", events.Held), held("more", events.Denied))
-		w.hold("nameless", events.Act, held("pods", events.Held))
-		w.hold("reports", events.Tell, held("pods", events.Held))
-		w.hold("busy", events.Act, events.Result{Status: events.Refused, Code: 429, Reason: "TooManyRequests"})
-		w.hold("done", events.Act, held("pods", events.Held))
-		w.hold("done", events.Act, applied)
+		w.hold("web", events.LaneWrite, applied, held("pods", events.Held), held("pods", events.Held), held("more", events.Denied))
+		w.hold("nameless", events.LaneWrite, held("pods", events.Held))
+		w.hold("reports", events.LaneStatus, held("pods", events.Held))
+		w.hold("busy", events.LaneWrite, events.Result{Status: events.Refused, Code: 429, Reason: "TooManyRequests"})
+		w.hold("done", events.LaneWrite, held("pods", events.Held))
+		w.hold("done", events.LaneWrite, applied)
 
 		got, err := w.record.Held(w.Context(), time.Now())
 		w.must(err)

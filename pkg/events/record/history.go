@@ -228,14 +228,14 @@ func versionOf(e Entry, was *Entry, tree, before fields.Tree) Version {
 	return v
 }
 
-// noted tells whether labels or annotations have changed, other than by a controller of ours.
+// noted reports whether labels or annotations have changed, other than by a controller of ours.
 func (v Version) noted() bool {
 	return v.author.Name != events.FieldManager && slices.ContainsFunc(v.Changes, func(c fields.Change) bool {
 		return c.Within("metadata.labels") || c.Within("metadata.annotations")
 	})
 }
 
-// seen tells whether the changes are all in the status.
+// seen reports whether the changes are all in the status.
 func seen(changes []fields.Change) bool {
 	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c fields.Change) bool { return !c.Within("status") })
 }

@@ -58,9 +58,9 @@ func TestParkedKeysAreShownWithWhatCameSince(t *testing.T) {
 	tell(t, func(w *world) {
 		for _, name := range []string{"broken", "mended"} {
 			key := events.Key{Namespace: "shop", Name: name}
-			m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Park, Because: "panic: " + name}, events.Trace{})
+			m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LanePark, Because: "panic: " + name}, events.Trace{})
 			w.must(err)
-			m.Subject = subject.Turn(replicaSets, events.Park, key)
+			m.Subject = subject.Turn(replicaSets, events.LanePark, key)
 			_, err = w.bus.Put(w.Context(), m, name)
 			w.must(err)
 		}

@@ -72,7 +72,7 @@ func (s *search) origin(ctx context.Context, e Entry, tree fields.Tree) (*Origin
 	var places []place
 	for _, controller := range s.controllers {
 		for _, key := range keysOf(e.Ref, tree) {
-			for _, lane := range []events.Lane{events.Act, events.Tell} {
+			for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 				places = append(places, place{controller, subject.Outcome(controller, lane, key)})
 			}
 		}

@@ -42,9 +42,10 @@ type Look struct {
 	Pending  int    `json:"pending"`
 }
 
-// Last is the last turn of a key in a lane, with its outcome.
+// Last is the last turn of a key in a lane, with its outcome. Lane is the name of the lane
+// ([events.Lane.String]).
 type Last struct {
-	Lane            events.Lane      `json:"lane"`
+	Lane            string           `json:"lane"`
 	Turn            uint64           `json:"turn"`
 	Because         string           `json:"because"`
 	At              time.Time        `json:"at"`
@@ -146,7 +147,7 @@ func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64) (*L
 
 func (r *Record) lasts(ctx context.Context, controller string, key events.Key) ([]Last, error) {
 	var found []Last
-	for _, lane := range []events.Lane{events.Act, events.Tell, events.Park} {
+	for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus, events.LanePark} {
 		m, ok, err := r.bus.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
 		if err != nil {
 			return nil, err
@@ -165,7 +166,7 @@ func (r *Record) lasts(ctx context.Context, controller string, key events.Key) (
 
 func lastOf(lane events.Lane, m events.Message) Last {
 	var t events.Turn
-	l := Last{Lane: lane, Turn: m.Sequence, At: m.Time}
+	l := Last{Lane: lane.String(), Turn: m.Sequence, At: m.Time}
 	if err := events.DecodeJSON(m, &t); err != nil {
 		l.Trouble = err.Error()
 		return l
@@ -237,14 +238,14 @@ func (r *Record) Parked(ctx context.Context) ([]Parked, error) {
 			if err != nil {
 				continue // a subject that is not ours
 			}
-			l := lastOf(events.Park, m)
+			l := lastOf(events.LanePark, m)
 			parked := Parked{Controller: controller, Key: key, Reason: l.Because + l.Trouble, At: l.At}
 			turns, err := r.lasts(ctx, controller, key)
 			if err != nil {
 				return nil, err
 			}
 			for _, later := range turns {
-				if later.Lane != events.Park && later.Turn > m.Sequence {
+				if later.Lane != events.LanePark.String() && later.Turn > m.Sequence {
 					parked.Since = later.Because
 				}
 			}

@@ -227,7 +227,7 @@ func (f *backwards) take(ref events.Ref, e Entry) {
 	}
 }
 
-// agrees tells whether the objects folded so far match the census.
+// agrees reports whether the objects folded so far match the census.
 func (f *backwards) agrees() bool {
 	var tally events.Tally
 	for _, e := range f.said {

@@ -34,9 +34,9 @@ type Happening struct {
 	Object events.Ref `json:"object"`
 	// Event is what a delta did to its object, as far as the delta alone shows.
 	Event Event `json:"event,omitempty"`
-	// Lane is the lane of a turn or an outcome, and Turn the turn of an outcome.
-	Lane events.Lane `json:"lane,omitempty"`
-	Turn uint64      `json:"turn,omitempty"`
+	// Lane is the name of the lane of a turn or an outcome, and Turn the turn of an outcome.
+	Lane string `json:"lane,omitempty"`
+	Turn uint64 `json:"turn,omitempty"`
 	// Failed is true for an outcome in which a command failed.
 	Failed bool `json:"failed,omitempty"`
 	// Gap is the gap that the message reports; nil for other messages.
@@ -136,7 +136,7 @@ func happening(m events.Message, f Filter) (h Happening, ok bool) {
 	if err != nil || !f.wants(key.Namespace, key.Name) {
 		return h, false
 	}
-	h.Who, h.About, h.Lane = controller, key.String(), lane
+	h.Who, h.About, h.Lane = controller, key.String(), lane.String()
 	h.Object = events.Ref{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name}
 	if m.Stream == subject.TurnStream(controller) {
 		var t events.Turn

@@ -249,9 +249,9 @@ func TestHowAKeyStands(t *testing.T) {
 		for _, c := range []string{replicaSets, deployments} {
 			for _, name := range []string{"z", "a"} {
 				w.decide(c, set(name), "before "+name, nil)
-				m, err := events.EncodeJSON(events.Turn{Controller: c, Key: events.Key{Namespace: "shop", Name: name}, Lane: events.Park, Because: "panic"}, events.Trace{})
+				m, err := events.EncodeJSON(events.Turn{Controller: c, Key: events.Key{Namespace: "shop", Name: name}, Lane: events.LanePark, Because: "panic"}, events.Trace{})
 				w.must(err)
-				m.Subject = subject.Turn(c, events.Park, events.Key{Namespace: "shop", Name: name})
+				m.Subject = subject.Turn(c, events.LanePark, events.Key{Namespace: "shop", Name: name})
 				_, err = w.bus.Put(w.Context(), m, c+name)
 				w.must(err)
 			}

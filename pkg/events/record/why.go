@@ -206,7 +206,7 @@ func (x *explanation) setting(ctx context.Context, e Entry, field string) (Entry
 	}
 }
 
-// has tells whether a version has a field, or parts of it.
+// has reports whether a version has a field, or parts of it.
 func (v Version) has(field string) bool {
 	return slices.ContainsFunc(fields.Apart(nil, v.tree), func(c fields.Change) bool { return c.Within(field) })
 }
@@ -281,7 +281,7 @@ func (x *explanation) order(ctx context.Context, c *Cause, e Entry, depth int) e
 func decisionOf(o *Origin) *Decision {
 	t := o.Turn
 	d := &Decision{
-		Controller: o.Controller, Key: t.Key, Lane: string(t.Lane), Turn: o.Sequence, Because: t.Because, At: t.Now,
+		Controller: o.Controller, Key: t.Key, Lane: t.Lane.String(), Turn: o.Sequence, Because: t.Because, At: t.Now,
 		AuditID: o.Result.AuditID, ResourceVersion: t.ResourceVersion, Generation: t.Generation, Seen: t.Seen, Code: t.Code,
 	}
 	if command, ok := o.Command(); ok {

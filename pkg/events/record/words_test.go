@@ -85,15 +85,15 @@ func TestAFailureIsInTheChronicle(t *testing.T) {
 	tell(t, func(w *world) {
 		w.scaled()
 		key := events.Key{Namespace: "shop", Name: "web-1"}
-		o := events.Outcome{Controller: replicaSets, Key: key, Lane: events.Act, Turn: 1, At: time.Now(), Results: []events.Result{
+		o := events.Outcome{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Turn: 1, At: time.Now(), Results: []events.Result{
 			{Status: events.Applied, Ref: pod("a")}, {Command: 1, Status: events.Refused, Ref: pod("b"), Reason: "Forbidden", Message: "exceeded quota"},
 		}}
 		m, err := events.EncodeJSON(o, events.Trace{})
 		w.must(err)
-		m.Subject = subject.Outcome(replicaSets, events.Act, key)
+		m.Subject = subject.Outcome(replicaSets, events.LaneWrite, key)
 		_, err = w.bus.Put(w.Context(), m, "refused")
 		w.must(err)
-		for _, at := range []string{subject.Turn(replicaSets, events.Act, key), subject.Outcome(replicaSets, events.Act, key)} {
+		for _, at := range []string{subject.Turn(replicaSets, events.LaneWrite, key), subject.Outcome(replicaSets, events.LaneWrite, key)} {
 			_, err = w.bus.Put(w.Context(), events.Message{Subject: at, Data: []byte("no JSON")}, at)
 			w.must(err)
 		}
@@ -143,9 +143,9 @@ func TestAKeyWithItsKindStands(t *testing.T) {
 	tell(t, func(w *world) {
 		w.is(webSet, "x", nil)
 		key := events.Key(webSet)
-		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.Act, Because: "its owner is gone"}, events.Trace{})
+		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Because: "its owner is gone"}, events.Trace{})
 		w.must(err)
-		m.Subject = subject.Turn(replicaSets, events.Act, key)
+		m.Subject = subject.Turn(replicaSets, events.LaneWrite, key)
 		_, err = w.bus.Put(w.Context(), m, "spanning")
 		w.must(err)
 		s, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)

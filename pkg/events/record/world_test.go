@@ -185,7 +185,7 @@ func (w *world) decide(controller string, own events.Ref, because string, comman
 	w.wait(100 * time.Millisecond)
 	key := events.Key{Namespace: own.Namespace, Name: own.Name}
 	turn := events.Turn{
-		Controller: controller, Key: key, Lane: events.Act, Now: time.Now(), Because: because, Commands: commands, Triggers: asked,
+		Controller: controller, Key: key, Lane: events.LaneWrite, Now: time.Now(), Because: because, Commands: commands, Triggers: asked,
 		Seen: events.Position{},
 	}
 	for _, k := range []kinds.Name{"pods", "deployments.apps", "replicasets.apps"} {
@@ -198,7 +198,7 @@ func (w *world) decide(controller string, own events.Ref, because string, comman
 	}
 	m, err := events.EncodeJSON(turn, events.Trace{})
 	w.must(err)
-	m.Subject = subject.Turn(controller, events.Act, key)
+	m.Subject = subject.Turn(controller, events.LaneWrite, key)
 	sequence, err := w.bus.Put(w.Context(), m, fmt.Sprint(controller, w.version, because))
 	w.must(err)
 	return sequence
@@ -219,7 +219,7 @@ func (w *world) met(controller string, own events.Ref, turn uint64, those ...eve
 func (w *world) outcome(controller string, own events.Ref, turn uint64, status events.Status, about []events.Delta) {
 	w.Helper()
 	key := events.Key{Namespace: own.Namespace, Name: own.Name}
-	o := events.Outcome{Controller: controller, Key: key, Lane: events.Act, Turn: turn, At: time.Now()}
+	o := events.Outcome{Controller: controller, Key: key, Lane: events.LaneWrite, Turn: turn, At: time.Now()}
 	for i, d := range about {
 		o.Results = append(o.Results, events.Result{
 			Command: i, Status: status, Ref: d.Ref, UID: d.UID, Version: d.ResourceVersion, Removed: d.Op == events.Gone, AuditID: "audit-" + d.ResourceVersion,
@@ -227,7 +227,7 @@ func (w *world) outcome(controller string, own events.Ref, turn uint64, status e
 	}
 	m, err := events.EncodeJSON(o, events.Trace{})
 	w.must(err)
-	m.Subject = subject.Outcome(controller, events.Act, key)
+	m.Subject = subject.Outcome(controller, events.LaneWrite, key)
 	_, err = w.bus.Put(w.Context(), m, fmt.Sprint(controller, turn))
 	w.must(err)
 }

@@ -13,7 +13,7 @@ const Marker = "[redacted by millrace]"
 // packed is the marker in JSON's form of bytes (base64).
 var packed = []byte(base64.StdEncoding.EncodeToString([]byte(Marker)))
 
-// Marked tells whether an object in JSON contains hidden values.
+// Marked reports whether an object in JSON contains hidden values.
 func Marked(object []byte) bool {
 	return bytes.Contains(object, []byte(Marker)) || bytes.Contains(object, packed)
 }

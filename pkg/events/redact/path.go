@@ -72,7 +72,7 @@ func (p Path) String() string {
 	return b.String()
 }
 
-// Covers tells whether a path selects everything that another one selects.
+// Covers reports whether a path selects everything that another one selects.
 func (p Path) Covers(other Path) bool {
 	if len(p) > len(other) {
 		return false

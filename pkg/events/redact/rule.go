@@ -82,7 +82,7 @@ var copies = []string{
 	"banzaicloud.com/last-applied",
 }
 
-// Copied tells whether an object, in JSON or protobuf, has a copy of itself in an annotation.
+// Copied reports whether an object, in JSON or protobuf, has a copy of itself in an annotation.
 func Copied(object []byte) bool {
 	return slices.ContainsFunc(copies, func(name string) bool { return bytes.Contains(object, []byte(name)) })
 }
@@ -96,7 +96,7 @@ type Policy struct {
 	Copies map[kinds.Name][]string
 }
 
-// Hide removes from an object what must not be published, and tells whether there may have been
+// Hide removes from an object what must not be published, and reports whether there may have been
 // anything to remove. whole says that more than the object's metadata is published.
 func (p Policy) Hide(kind kinds.Name, object metav1.Object, whole bool) (hidden bool) {
 	hidden = p.Rules.Hide(kind, object)
@@ -126,7 +126,7 @@ func (rs Rules) Of(kind kinds.Name) (some Rules) {
 	return some
 }
 
-// Hide applies the rules to an object, and removes copies if a rule applied; it tells whether
+// Hide applies the rules to an object, and removes copies if a rule applied; it reports whether
 // any rule applied. It changes nothing else.
 func (rs Rules) Hide(kind kinds.Name, object metav1.Object) (hidden bool) {
 	for _, r := range rs {

@@ -65,7 +65,7 @@ func (s *Signer) OwnHint(topic string, text []byte, now time.Time) error {
 	return by.proves(public, topic, said)
 }
 
-// Hint tells whether a message on a topic counts now. Until the first key is valid, every
+// Hint reports whether a message on a topic counts now. Until the first key is valid, every
 // message counts.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
@@ -107,7 +107,7 @@ func readHint(text []byte, now time.Time) (said []byte, by signatureOf, err erro
 	return text[:at], by, nil
 }
 
-// proves tells whether a key has signed the text. There may be many forged hints, and every
+// proves reports whether a key has signed the text. There may be many forged hints, and every
 // controller of a process hears each of them: so proves remembers invalid signatures, too.
 func (by signatureOf) proves(public ed25519.PublicKey, topic string, said []byte) error {
 	statement := statementOf(topic, said, by.At)

@@ -23,7 +23,7 @@ type memo struct {
 // generation is the minimum number of remembered signatures; about half a megabyte.
 const generation = 8192
 
-// verify tells whether a statement's signature is valid.
+// verify reports whether a statement's signature is valid.
 func (m *memo) verify(public ed25519.PublicKey, said, signature []byte) bool {
 	id := digest(public, said, signature)
 	if m.knows(id) {

@@ -63,7 +63,7 @@ var (
 	ErrRevoked = fmt.Errorf("%w: its key was revoked before", ErrUnproven)
 )
 
-// Signed tells whether a message has a signature, valid or not.
+// Signed reports whether a message has a signature, valid or not.
 func Signed(m events.Message) bool { return len(m.Header[HeaderSignature]) > 0 }
 
 // By is the ID of the key with which a message claims to be signed; "" if it is not signed. It
@@ -160,7 +160,7 @@ func copied(p purpose, m events.Message) string {
 	return ""
 }
 
-// stands tells whether the place of a stored message is possible: a turn must come after the one
+// stands reports whether the place of a stored message is possible: a turn must come after the one
 // that it follows.
 func (p purpose) stands(m events.Message) error {
 	if p != turn || m.Sequence == 0 {
@@ -172,7 +172,7 @@ func (p purpose) stands(m events.Message) error {
 	return nil
 }
 
-// together tells whether a message was stored at about the time at which it was signed.
+// together reports whether a message was stored at about the time at which it was signed.
 func (c claim) together(m events.Message, within time.Duration) error {
 	if m.Time.Sub(c.at).Abs() <= within {
 		return nil

@@ -87,7 +87,7 @@ func (s *Signer) key() identity {
 	return key
 }
 
-// OwnTurn tells whether a turn was signed with a current or previous key of this signer. Without
+// OwnTurn reports whether a turn was signed with a current or previous key of this signer. Without
 // a signer, every turn counts as its own.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].

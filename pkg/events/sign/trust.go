@@ -67,18 +67,18 @@ func TrustFile(path string, warn func(error)) (*Trust, error) {
 	return &Trust{file: f}, nil
 }
 
-// Turn tells whether a stored turn counts. within limits the difference between the times at
+// Turn reports whether a stored turn counts. within limits the difference between the times at
 // which it was signed and stored.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
 func (t *Trust) Turn(m events.Message, within time.Duration) error { return t.check(turn, m, within) }
 
-// Outcome tells whether a stored outcome counts.
+// Outcome reports whether a stored outcome counts.
 //
 // Errors: [ErrUnsigned], [ErrUnproven].
 func (t *Trust) Outcome(m events.Message) error { return t.check(outcome, m, OutcomeWithin) }
 
-// History tells whether a message was stored before messages had to be signed.
+// History reports whether a message was stored before messages had to be signed.
 func (t *Trust) History(m events.Message) bool {
 	return t == nil || m.Time.Before(t.file.get().since)
 }
@@ -124,7 +124,7 @@ func (t *Trust) check(p purpose, m events.Message, within time.Duration) error {
 	return nil
 }
 
-// Counts tells whether the key is valid for messages stored at a moment.
+// Counts reports whether the key is valid for messages stored at a moment.
 //
 // Errors: [ErrUnproven], of which [ErrRevoked] is one.
 func (k Key) Counts(at time.Time) error {
@@ -139,7 +139,7 @@ func (k Key) Counts(at time.Time) error {
 	return nil
 }
 
-// of tells whether the key may sign messages of this message's controller.
+// of reports whether the key may sign messages of this message's controller.
 func (k Key) of(m events.Message) error {
 	_, rest, _ := strings.Cut(m.Subject, ".")
 	controller, _, _ := strings.Cut(rest, ".")

@@ -126,8 +126,8 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 	key := events.Key{Namespace: "shop", Name: "web"}
 	own := map[string][]string{
 		"watcher":     {subject.Delta(podRef("a")), subject.WatcherStatusSubject},
-		"reconcilers": {subject.Turn("c", events.Act, key), subject.Schedule("c", key), subject.Finding("c", key), subject.StatusSubject},
-		"writer":      {subject.Outcome("c", events.Act, key)},
+		"reconcilers": {subject.Turn("c", events.LaneWrite, key), subject.Schedule("c", key), subject.Finding("c", key), subject.StatusSubject},
+		"writer":      {subject.Outcome("c", events.LaneWrite, key)},
 		"notary":      {subject.Notary("EV_pods")},
 	}
 	for user := range own {

@@ -67,7 +67,7 @@ func (a *acks) clear() {
 	a.replies = nil
 }
 
-// some tells whether a message is left to acknowledge.
+// some reports whether a message is left to acknowledge.
 func (a *acks) some() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -110,7 +110,7 @@ func (t *ackTimer) end(s *session) {
 	}
 }
 
-// unacknowledged tells whether a message is left to acknowledge.
+// unacknowledged reports whether a message is left to acknowledge.
 func (s *session) unacknowledged() bool {
 	if s.local != nil {
 		return s.position < s.next
@@ -142,7 +142,7 @@ func (f *follower) deleteConsumer(ctx context.Context, name string) {
 	}
 }
 
-// hasEndedReader tells whether a consumer belongs to a reader that acknowledges and has ended: it has no
+// hasEndedReader reports whether a consumer belongs to a reader that acknowledges and has ended: it has no
 // pending pull request.
 func hasEndedReader(info *jetstream.ConsumerInfo) bool {
 	return info.Config.AckPolicy == jetstream.AckAllPolicy && info.NumWaiting == 0

@@ -178,7 +178,7 @@ func (a *appender) Flush(ctx context.Context) error {
 	return a.awaitAnswers(ctx, 0, 0)
 }
 
-// hasRoom tells whether at most so many messages and bytes are in flight.
+// hasRoom reports whether at most so many messages and bytes are in flight.
 //
 // Errors: the reason why the server stores no more of the sent messages.
 func (a *appender) hasRoom(messages, bytes int) (bool, error) {

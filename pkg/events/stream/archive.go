@@ -120,7 +120,7 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	}
 }
 
-// finished tells whether the read is complete, and its result: all was read, the handler returned
+// finished reports whether the read is complete, and its result: all was read, the handler returned
 // an error, or the caller's context has ended.
 func (r *read) finished(ctx context.Context, err error) (over bool, result error) {
 	var own *handlerError
@@ -232,7 +232,7 @@ func (r *read) stuckError() error {
 	return fmt.Errorf("nothing came for %v", readStuck)
 }
 
-// deliver gives the handler the messages of a batch that belong to the passage; over tells whether
+// deliver gives the handler the messages of a batch that belong to the passage; over reports whether
 // the passage is complete.
 func (r *read) deliver(batch []events.Message) (over bool, err error) {
 	n := len(batch)

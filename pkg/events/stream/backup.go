@@ -39,7 +39,7 @@ const (
 	backupEntry = 256 << 20
 )
 
-// backedUp tells whether to read a passage from a backup, which always has the whole stream:
+// backedUp reports whether to read a passage from a backup, which always has the whole stream:
 // only if at least half of the stream is wanted.
 func (r *read) backedUp(at bus.State) bool {
 	o := r.bus.options

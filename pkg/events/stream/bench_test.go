@@ -105,7 +105,7 @@ func BenchmarkWork(b *testing.B) {
 func BenchmarkStore(b *testing.B) {
 	bus := openBench(b)
 	b.ReportAllocs()
-	m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: podBody}
+	m := events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "a"}), Data: podBody}
 	last := uint64(0)
 	for b.Loop() {
 		var err error
@@ -121,12 +121,12 @@ func BenchmarkLastOf(b *testing.B) {
 	for _, together := range []int{1, 2, 8, 64, 512} {
 		b.Run(fmt.Sprint(together), func(b *testing.B) {
 			on := openBench(b)
-			if _, err := on.Store(b.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "there"}), Data: podBody}, 0); err != nil {
+			if _, err := on.Store(b.Context(), events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "there"}), Data: podBody}, 0); err != nil {
 				b.Fatal(err)
 			}
 			subjects := make([]string, together)
 			for i := range subjects {
-				subjects[i] = subject.Turn("c", events.Act, events.Key{Namespace: "default", Name: fmt.Sprint("pod-", i)})
+				subjects[i] = subject.Turn("c", events.LaneWrite, events.Key{Namespace: "default", Name: fmt.Sprint("pod-", i)})
 			}
 			b.ReportAllocs()
 			for b.Loop() {

@@ -104,7 +104,7 @@ func (b direct) consumer(ctx context.Context, o consumerOrder) (jetstream.Consum
 	return found, nil
 }
 
-// matches tells whether an existing consumer has the wanted settings, apart from its start.
+// matches reports whether an existing consumer has the wanted settings, apart from its start.
 func (o consumerOrder) matches(have jetstream.ConsumerConfig) bool {
 	want := o.config()
 	return have.AckWait == want.AckWait && have.MaxAckPending == want.MaxAckPending &&
@@ -129,7 +129,7 @@ func (b *Bus) api(request string) string {
 // maxPendingLimit bounds the unanswered deliveries that an order may ask for.
 const maxPendingLimit = 1 << 20
 
-// validate tells whether an order's numbers are within the bounds of a service.
+// validate reports whether an order's numbers are within the bounds of a service.
 func (o consumerOrder) validate() bool {
 	return o.AckWait >= 0 && o.AckWait <= time.Hour && o.MaxPending >= 0 && o.MaxPending <= maxPendingLimit
 }

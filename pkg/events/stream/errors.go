@@ -87,14 +87,14 @@ func translated(ctx context.Context, err error) error {
 	return err
 }
 
-// isPermanent tells whether retrying cannot help against an error.
+// isPermanent reports whether retrying cannot help against an error.
 func isPermanent(err error) bool {
 	var refusal *Refusal
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken) ||
 		errors.Is(err, bus.ErrClosed) || errors.Is(err, events.ErrDamaged) || errors.As(err, &refusal)
 }
 
-// hasNoListener tells whether a request had no listener: the stream does not exist, or the server
+// hasNoListener reports whether a request had no listener: the stream does not exist, or the server
 // is still starting.
 func hasNoListener(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)

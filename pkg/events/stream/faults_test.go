@@ -248,7 +248,7 @@ func (f *traffic) check() {
 	}
 }
 
-// contains tells whether a sorted list holds all of another.
+// contains reports whether a sorted list holds all of another.
 func contains(all, some []uint64) bool {
 	return !slices.ContainsFunc(some, func(n uint64) bool {
 		_, found := slices.BinarySearch(all, n)

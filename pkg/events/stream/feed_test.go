@@ -29,7 +29,7 @@ func (m sentMsg) Subject() string      { return "s" }
 func (m sentMsg) Headers() nats.Header { return nil }
 func (m sentMsg) Data() []byte         { return make([]byte, m.size) }
 
-// isReady tells whether there is something to take.
+// isReady reports whether there is something to take.
 func (f *prefetch) isReady() bool {
 	select {
 	case <-f.ready:

@@ -31,7 +31,7 @@ func recorded(t *testing.T, b *stream.Bus) {
 	if _, err := publish(t.Context(), b, 0, 300); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Store(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: []byte("{}")}, 0); err != nil {
+	if _, err := b.Store(t.Context(), events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "a"}), Data: []byte("{}")}, 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,7 +161,7 @@ func say(ctx context.Context, b *stream.Bus, name string, after, n uint64) error
 		_, err := publish(ctx, b, int(after), int(n))
 		return err
 	}
-	turn := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint("said-", after)}), Data: []byte("{}")}
+	turn := events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: fmt.Sprint("said-", after)}), Data: []byte("{}")}
 	if _, err := b.Store(ctx, turn, 12345); !errors.Is(err, bus.ErrOvertaken) {
 		return fmt.Errorf("a turn on a wrong sequence: %w", err)
 	}
@@ -229,7 +229,7 @@ func expectPowerless(t *testing.T, b *stream.Bus, address string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	turn := subject.Turn("c", events.Act, events.Key{Name: "forged"})
+	turn := subject.Turn("c", events.LaneWrite, events.Key{Name: "forged"})
 	for _, prefix := range []string{"$JS.API.", embedded.GuestPrefix + "."} {
 		for _, question := range []string{
 			"STREAM.CREATE.X", "STREAM.UPDATE.EV_pods", "STREAM.DELETE.TURN_c", "STREAM.PURGE.TURN_c", "STREAM.MSG.DELETE.TURN_c",

@@ -71,7 +71,7 @@ func (c *cluster) holds(b bus.Bus, n int) {
 	}
 }
 
-// leads tells whether a server is the leader of a stream.
+// leads reports whether a server is the leader of a stream.
 func (c *cluster) leads(i int, name string) bool {
 	if c.js == nil {
 		c.js = admin(c.t, c.urls())

@@ -107,7 +107,7 @@ func (e *hintListener) found(n int) {
 	}
 }
 
-// wait waits until the time of the next read; some tells whether the last one found anything.
+// wait waits until the time of the next read; some reports whether the last one found anything.
 //
 // Errors: listening is forbidden. The end of the context is no error.
 func (e *hintListener) wait(ctx context.Context, shaken <-chan struct{}, some bool) error {

@@ -72,7 +72,7 @@ func (b *Bus) MayImport(ctx context.Context) error {
 	return cmp.Or(translated(request, list.Err()), used)
 }
 
-// importable tells whether a name is that of a log (of the kind), or of another stream of the
+// importable reports whether a name is that of a log (of the kind), or of another stream of the
 // record.
 func importable(name string, kind *kinds.Kind) bool {
 	if kind != nil {

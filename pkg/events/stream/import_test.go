@@ -38,7 +38,7 @@ func TestImport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := from.Put(ctx, events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "k"}), Data: []byte("{}")}, "1"); err != nil {
+	if _, err := from.Put(ctx, events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "k"}), Data: []byte("{}")}, "1"); err != nil {
 		t.Fatal(err)
 	}
 	holed := holes{from}
@@ -104,7 +104,7 @@ func TestImportTakesOnlyARecord(t *testing.T) {
 	if err := errors.Join(from.EnsureKind(ctx, kinds.Pods.Kind), from.EnsureController(ctx, "c")); err != nil {
 		t.Fatal(err)
 	}
-	turn := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "k"}), Data: []byte("{}")}
+	turn := events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "k"}), Data: []byte("{}")}
 	if _, err := from.Put(ctx, turn, "1"); err != nil {
 		t.Fatal(err)
 	}

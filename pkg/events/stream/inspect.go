@@ -18,13 +18,13 @@ import (
 type Inspection struct {
 	// Server is the address of the answering server, and Version its version.
 	Server, Version string
-	// Encrypted tells whether the connection is; Inside that the server runs in this process.
+	// Encrypted reports whether the connection is; Inside that the server runs in this process.
 	Encrypted, Inside bool
-	// JetStream tells whether the server announces it. Silent is the reason why JetStream's API
+	// JetStream reports whether the server announces it. Silent is the reason why JetStream's API
 	// does not answer this user; nil: it does.
 	JetStream bool
 	Silent    error
-	// StreamsExist tells whether Millrace's streams exist, Copies their number of replicas, now or
+	// StreamsExist reports whether Millrace's streams exist, Copies their number of replicas, now or
 	// later, and Online how many replicas of a stream are online and current; 0: not known.
 	StreamsExist   bool
 	Copies, Online int

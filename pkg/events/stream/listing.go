@@ -36,7 +36,7 @@ func (l *listing) drop() {
 	l.at, l.drops = time.Time{}, l.drops+1
 }
 
-// due tells whether the listing is young enough, and returns the count of drops for keep.
+// due reports whether the listing is young enough, and returns the count of drops for keep.
 func (l *listing) due() (known bool, drops int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

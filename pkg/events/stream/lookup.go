@@ -58,7 +58,7 @@ func (b *Bus) LastOf(ctx context.Context, stream string, subjects []string) (map
 	return found, nil
 }
 
-// canLookUpTogether tells whether to look up so many subjects of a stream with one request. A guest's
+// canLookUpTogether reports whether to look up so many subjects of a stream with one request. A guest's
 // request goes through another account, which lets only one message of the answer through.
 func (b *Bus) canLookUpTogether(ctx context.Context, stream string, subjects int) (bool, error) {
 	if subjects < 2 || b.options.APIPrefix != "" && !b.options.orders {

@@ -141,7 +141,7 @@ func (b *bench) visit(user, address string) (*visitor, error) {
 	return v, v.conn.Flush()
 }
 
-// says publishes and tells whether that was answered, as what is stored is.
+// says publishes and reports whether that was answered, as what is stored is.
 func (v *visitor) says(on string) bool {
 	inbox := v.conn.NewInbox()
 	if v.conn.PublishRequest(on, inbox, []byte(`{}`)) != nil || v.conn.Flush() != nil || v.refused(on) {
@@ -161,7 +161,7 @@ func (v *visitor) says(on string) bool {
 	}
 }
 
-// refused tells whether the server's last refusal was about a subject.
+// refused reports whether the server's last refusal was about a subject.
 func (v *visitor) refused(on string) bool {
 	err := v.conn.LastError()
 	return errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), fmt.Sprintf("%q", on))

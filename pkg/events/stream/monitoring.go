@@ -53,7 +53,7 @@ func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	return v, nil
 }
 
-// isLocal tells whether a URL points to this machine.
+// isLocal reports whether a URL points to this machine.
 func isLocal(u *url.URL) bool {
 	at, err := netip.ParseAddr(u.Hostname())
 	return u.Hostname() == "localhost" || err == nil && at.IsLoopback()

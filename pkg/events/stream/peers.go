@@ -28,7 +28,7 @@ func (b *Bus) Broadcast(topic string, data []byte) error {
 	return nil
 }
 
-// NoListeners tells whether nothing listens on a topic; see [bus.Peers].
+// NoListeners reports whether nothing listens on a topic; see [bus.Peers].
 func (b *Bus) NoListeners(ctx context.Context, topic string) bool {
 	_, err := b.conn.RequestWithContext(ctx, peerPrefix+topic, nil)
 	return errors.Is(err, nats.ErrNoResponders)

@@ -29,7 +29,7 @@ func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := events.Key{Name: "a"}
-	turn := events.Message{Subject: subject.Turn("c", events.Act, key)}
+	turn := events.Message{Subject: subject.Turn("c", events.LaneWrite, key)}
 	ctx, cancel := context.WithTimeout(t.Context(), streamtest.Patience)
 	defer cancel()
 	for name, try := range map[string]func(*stream.Bus) error{

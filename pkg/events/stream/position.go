@@ -27,7 +27,7 @@ func endSession(broken chan<- error, err error) {
 	}
 }
 
-// isRedeliveringHistory tells whether a delivery shows that the consumer goes through its history again. A
+// isRedeliveringHistory reports whether a delivery shows that the consumer goes through its history again. A
 // message older than the consumer counts as delivered before, since an earlier consumer may
 // have delivered it.
 func (w *worker) isRedeliveringHistory(m jetstream.Msg, p *deliveryPosition) bool {

@@ -25,7 +25,7 @@ func storeTurns(t *testing.T, b bus.Bus, from, n int) (last uint64) {
 	t.Helper()
 	for i := from; i < from+n; i++ {
 		key := events.Key{Namespace: "default", Name: fmt.Sprint("key-", i)}
-		m := events.Message{Subject: subject.Turn(shortenedController, events.Act, key), Data: []byte(`{}`), Header: map[string][]string{"n": {fmt.Sprint(i)}}}
+		m := events.Message{Subject: subject.Turn(shortenedController, events.LaneWrite, key), Data: []byte(`{}`), Header: map[string][]string{"n": {fmt.Sprint(i)}}}
 		var err error
 		if last, err = b.Put(t.Context(), m, fmt.Sprint(i)); err != nil {
 			t.Fatal(err)

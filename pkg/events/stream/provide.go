@@ -234,7 +234,7 @@ func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder)
 	return answer{Name: o.name}, nil
 }
 
-// owns tells whether a user may use a durable consumer: a writer may, on the turns of its
+// owns reports whether a user may use a durable consumer: a writer may, on the turns of its
 // controllers.
 func (p *provider) owns(user string, o *consumerOrder) bool {
 	controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))

@@ -81,16 +81,16 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 		t.Errorf("the reconcilers follow pods: %v", err)
 	}
 	key := events.Key{Namespace: "shop", Name: "web"}
-	_, err = decider.Store(ctx, events.Message{Subject: subject.Turn("c", events.Act, key), Data: []byte("{}")}, 0)
+	_, err = decider.Store(ctx, events.Message{Subject: subject.Turn("c", events.LaneWrite, key), Data: []byte("{}")}, 0)
 	must(err)
 	worked(t, writer, bus.Work{Stream: subject.TurnStream("c"), Durable: "writer", Since: time.Minute})
-	_, err = writer.Put(ctx, events.Message{Subject: subject.Outcome("c", events.Act, key), Data: []byte("{}")}, "one")
+	_, err = writer.Put(ctx, events.Message{Subject: subject.Outcome("c", events.LaneWrite, key), Data: []byte("{}")}, "one")
 	must(err)
 	must(decider.Schedule(ctx, events.Wake{Controller: "c", Key: key, At: time.Now()}))
 	consumed(t, decider, subject.OutcomeStream("c"), 1)
 	consumed(t, decider, subject.WakeStream, 1)
 	consumed(t, decider, subject.LogStream("pods"), 60)
-	found, err := decider.LastOf(ctx, subject.OutcomeStream("c"), []string{subject.Outcome("c", events.Act, key), subject.Outcome("c", events.Act, events.Key{Name: "none"})})
+	found, err := decider.LastOf(ctx, subject.OutcomeStream("c"), []string{subject.Outcome("c", events.LaneWrite, key), subject.Outcome("c", events.LaneWrite, events.Key{Name: "none"})})
 	if err != nil || len(found) != 1 {
 		t.Errorf("of two outcomes %d are found: %v", len(found), err)
 	}
@@ -280,12 +280,12 @@ func TestSplitWritersCarryOutTheirShare(t *testing.T) {
 		if err := b.EnsureController(t.Context(), controller); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decider.Store(t.Context(), events.Message{Subject: subject.Turn(controller, events.Act, key), Data: []byte("{}")}, 0); err != nil {
+		if _, err := decider.Store(t.Context(), events.Message{Subject: subject.Turn(controller, events.LaneWrite, key), Data: []byte("{}")}, 0); err != nil {
 			t.Fatal(err)
 		}
 		worked(t, b, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", Since: time.Minute})
 		for _, other := range []string{"c", "namespace-controller"} {
-			_, err := b.Put(t.Context(), events.Message{Subject: subject.Outcome(other, events.Act, key), Data: []byte("{}")}, user)
+			_, err := b.Put(t.Context(), events.Message{Subject: subject.Outcome(other, events.LaneWrite, key), Data: []byte("{}")}, user)
 			var refusal *stream.Refusal
 			if errors.As(err, &refusal) == (other == controller) || other == controller && err != nil {
 				t.Errorf("the %s says what became of a turn of %s: %v", user, other, err)
@@ -374,7 +374,7 @@ func TestTwoThatStartTogether(t *testing.T) {
 			})
 		}
 		close(starting)
-		turn := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Name: "web"}), Data: []byte("{}")}
+		turn := events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: "web"}), Data: []byte("{}")}
 		if _, err := r.Store(ctx, turn, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -89,7 +89,7 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, erro
 	return ack, nil
 }
 
-// whyUnanswered tells whether the stream does not exist, or the server is not ready to serve
+// whyUnanswered reports whether the stream does not exist, or the server is not ready to serve
 // it.
 func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) error {
 	request, done := b.guarded(ctx, "STREAM.NAMES")

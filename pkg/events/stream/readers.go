@@ -180,7 +180,7 @@ func (r *readerQuota) dropIdle(at readerKey) {
 	}
 }
 
-// mayLog tells whether to log a refusal now.
+// mayLog reports whether to log a refusal now.
 func (r *readerQuota) mayLog(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -54,14 +54,14 @@ func retained(other, c jetstream.StreamConfig) jetstream.StreamConfig {
 	return c
 }
 
-// sized tells whether Millrace sets a stream's retention. Wakes wait until they fire.
+// sized reports whether Millrace sets a stream's retention. Wakes wait until they fire.
 func sized(want jetstream.StreamConfig) bool { return want.Metadata[keptSince] != "" }
 
 func keeps(c jetstream.StreamConfig) bus.Retention {
 	return bus.Retention{Age: c.MaxAge, Bytes: max(c.MaxBytes, 0)}
 }
 
-// resizes tells whether a stream's retention differs from the wanted one and this process may
+// resizes reports whether a stream's retention differs from the wanted one and this process may
 // change it.
 func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
 	if b.options.orders || !sized(want) || keeps(have) == keeps(want) {

@@ -50,14 +50,14 @@ var passingCodes = []jetstream.ErrorCode{
 	10118, // stream is offline
 }
 
-// mayBePermanent tells whether an error may also be permanent: a server without JetStream will never
+// mayBePermanent reports whether an error may also be permanent: a server without JetStream will never
 // listen, and a disk that cannot be written stays so.
 func mayBePermanent(err error) bool {
 	var api jetstream.JetStreamError
 	return hasNoListener(err) || errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == 10049
 }
 
-// isPassing tells whether an error ends by itself when servers come back.
+// isPassing reports whether an error ends by itself when servers come back.
 func isPassing(err error) bool {
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil {

@@ -47,7 +47,7 @@ const (
 	pausedFor = 365 * 24 * time.Hour
 )
 
-// isHandedOver tells whether all publishers of a stream hand over what they store: those of logs
+// isHandedOver reports whether all publishers of a stream hand over what they store: those of logs
 // and outcomes.
 func isHandedOver(stream string) bool {
 	_, log := subject.KindOfStream(stream)

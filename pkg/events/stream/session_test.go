@@ -227,7 +227,7 @@ func TestAnOutcomeIsStoredTwice(t *testing.T) {
 	stream := subject.OutcomeStream("c")
 	go func() { _ = p.bus.Follow(t.Context(), stream, 1, p.take) }()
 	put := func(id string) {
-		m := events.Message{Subject: subject.Outcome("c", events.Act, events.Key{Name: id}), Header: map[string][]string{"A": {id}}, Data: []byte(id)}
+		m := events.Message{Subject: subject.Outcome("c", events.LaneWrite, events.Key{Name: id}), Header: map[string][]string{"A": {id}}, Data: []byte(id)}
 		for range 2 {
 			_, err := p.bus.Put(t.Context(), m, id)
 			p.must(err)
@@ -239,7 +239,7 @@ func TestAnOutcomeIsStoredTwice(t *testing.T) {
 	p.expectAsStored()
 
 	// A publisher that does not know what was stored says so, and what it missed arrives.
-	raw := outgoing(events.Message{Subject: subject.Outcome("c", events.Act, events.Key{Name: "unheard"}), Header: map[string][]string{"A": {"a"}}}, jetstream.MsgIDHeader, "unheard")
+	raw := outgoing(events.Message{Subject: subject.Outcome("c", events.LaneWrite, events.Key{Name: "unheard"}), Header: map[string][]string{"A": {"a"}}}, jetstream.MsgIDHeader, "unheard")
 	_, err := p.bus.js.PublishMsg(t.Context(), raw)
 	p.must(err)
 	p.bus.local.Lose(stream)

@@ -66,7 +66,7 @@ func tenant(t *testing.T, server prometheus.Collector, b *stream.Bus) {
 				t.Errorf("the tenant's kind is not told on: %v", err)
 			}
 		case <-pace.C:
-			m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint(turns)}), Data: make([]byte, 1<<10)}
+			m := events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: fmt.Sprint(turns)}), Data: make([]byte, 1<<10)}
 			if _, err := b.Store(ctx, m, 0); err != nil {
 				t.Fatalf("turn %d: %v", turns, err)
 			}

@@ -28,7 +28,7 @@ func TestAConsumerWithoutRanksIsTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"answered", "in flight", "untouched"} {
-		m := events.Message{Subject: subject.Turn(controller, events.Act, events.Key{Namespace: "default", Name: name}), Data: []byte(name)}
+		m := events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Namespace: "default", Name: name}), Data: []byte(name)}
 		if _, err := b.Store(ctx, m, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 
 // The subject of a turn says whose it is, so that permissions of NATS can bound who publishes it.
 func ExampleTurn() {
-	name := subject.Turn("replicaset-controller", events.Act, events.Key{Namespace: "default", Name: "web"})
+	name := subject.Turn("replicaset-controller", events.LaneWrite, events.Key{Namespace: "default", Name: "web"})
 	fmt.Println(name)
 	controller, lane, key, err := subject.ParseTurn(name)
 	fmt.Println(controller, lane, key, err)

@@ -12,15 +12,15 @@ import (
 // subjects, its turns would have two orders.
 func FuzzSubject(f *testing.F) {
 	for _, key := range []events.Key{{Namespace: "ns", Name: "a.b"}, {Kind: "pods", Name: "_"}, {Namespace: "*", Name: ">%"}} {
-		f.Add(subject.Turn("c", events.Act, key))
-		f.Add(subject.Outcome("c", events.Tell, key))
+		f.Add(subject.Turn("c", events.LaneWrite, key))
+		f.Add(subject.Outcome("c", events.LaneStatus, key))
 		f.Add(subject.Wake("c", key))
 		f.Add(subject.Schedule("c", key))
 	}
 	f.Add(subject.Delta(events.Ref{Kind: "deployments.apps", Namespace: "ns", Name: "web"}))
 	f.Add(subject.Mark("pods"))
 	// The same names in another spelling.
-	f.Add(strings.Replace(subject.Turn("c", events.Act, events.Key{Namespace: "ns", Name: "web"}), ".web", ".w%65b", 1))
+	f.Add(strings.Replace(subject.Turn("c", events.LaneWrite, events.Key{Namespace: "ns", Name: "web"}), ".web", ".w%65b", 1))
 	f.Add(strings.Replace(subject.Delta(events.Ref{Kind: "pods", Namespace: "ns", Name: "a.b"}), "%2E", "%2e", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		if ref, err := subject.ParseDelta(text); err == nil && text != subject.Delta(ref) && text != subject.Mark(ref.Kind) {

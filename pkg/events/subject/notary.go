@@ -15,7 +15,7 @@ func ParseNotary(subject string) (stream string, ok bool) {
 	return strings.CutPrefix(subject, "notary.")
 }
 
-// Notarized tells whether notaries sign a stream: a log, the turns or the outcomes of a
+// Notarized reports whether notaries sign a stream: a log, the turns or the outcomes of a
 // controller, or its shadow stream.
 func Notarized(stream string) bool {
 	for _, prefix := range []string{LogStream(""), TurnStream(""), OutcomeStream(""), ShadowStream("")} {

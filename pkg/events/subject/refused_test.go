@@ -13,7 +13,7 @@ import (
 // kind, an invalid escape, another slot.
 func TestSubjectsThatAreRefused(t *testing.T) {
 	delta := subject.Delta(events.Ref{Kind: "pods", Namespace: "shop", Name: "web"})
-	turn := subject.Turn("c", events.Act, events.Key{Namespace: "shop", Name: "web"})
+	turn := subject.Turn("c", events.LaneWrite, events.Key{Namespace: "shop", Name: "web"})
 	wake := subject.Wake("c", events.Key{Namespace: "shop", Name: "web"})
 	for _, s := range []string{
 		fmt.Sprintf("ev.pods.%d.%%zz.web", events.SlotOf("", "web")), // the slot of a cluster-scoped object

@@ -90,7 +90,7 @@ func Turn(controller string, lane events.Lane, key events.Key) string {
 }
 
 // Parks is every subject of the turns that park a key.
-func Parks(controller string) string { return join("turn", controller, string(events.Park), ">") }
+func Parks(controller string) string { return join("turn", controller, string(events.LanePark), ">") }
 
 // Outcomes is every subject of a controller's outcomes.
 func Outcomes(controller string) string { return "outcome." + controller + ".>" }
@@ -216,7 +216,7 @@ func unescape(token string) (string, error) {
 	return name, nil
 }
 
-// Matches tells whether a subject matches a filter; "" matches all.
+// Matches reports whether a subject matches a filter; "" matches all.
 func Matches(filter, subject string) bool {
 	if filter == "" {
 		return true

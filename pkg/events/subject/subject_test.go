@@ -43,7 +43,7 @@ func TestKeySubjectsRoundTrip(t *testing.T) {
 			Namespace: rapid.OneOf(rapid.Just(""), arbitraryName()).Draw(t, "namespace"),
 			Name:      arbitraryName().Draw(t, "name"),
 		}
-		lane := rapid.SampledFrom([]events.Lane{events.Act, events.Tell}).Draw(t, "lane")
+		lane := rapid.SampledFrom([]events.Lane{events.LaneWrite, events.LaneStatus}).Draw(t, "lane")
 		for _, s := range []string{subject.Turn("c", lane, key), subject.Outcome("c", lane, key)} {
 			wellFormed(t, s, 7)
 			controller, gotLane, got, err := subject.ParseTurn(s)

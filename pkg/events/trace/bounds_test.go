@@ -20,7 +20,7 @@ func TestASpanOfATurnTellsWhatWasDecided(t *testing.T) {
 	decided := turn(events.Trace{Parent: sampled})
 	decided.Kind, decided.Because, decided.Commands, decided.Attempt, decided.ResourceVersion = "deployments.apps", "too few", make([]events.Command, 3), 2, "77"
 	want := map[attribute.Key]string{
-		trace.Controller: "c", trace.Lane: "act", trace.Because: "too few", trace.Commands: "3", trace.Attempt: "2", trace.ResourceVersion: "77",
+		trace.Controller: "c", trace.Lane: "write", trace.Because: "too few", trace.Commands: "3", trace.Attempt: "2", trace.ResourceVersion: "77",
 		trace.Kind: "deployments.apps", "k8s.namespace.name": "default", trace.ObjectName: "web", "messaging.destination.name": "TURN_c", "messaging.system": "nats",
 	}
 	tracer.Turn(decided).End()

@@ -61,7 +61,7 @@ func of(c otel.SpanContext, writes int, began int64) events.Trace {
 	return t
 }
 
-// Sampled tells whether spans with this context are recorded.
+// Sampled reports whether spans with this context are recorded.
 func Sampled(t events.Trace) bool {
 	const length, flags = 55, 54 // 00-<32>-<16>-<2>; the lowest bit of the last digit
 	if len(t.Parent) < length {

@@ -25,7 +25,7 @@ func delta(uid, version string) events.Delta {
 }
 
 func turn(of events.Trace) events.Turn {
-	return events.Turn{Controller: "c", Key: events.Key{Namespace: "default", Name: "web"}, Lane: events.Act, Trace: of}
+	return events.Turn{Controller: "c", Key: events.Key{Namespace: "default", Name: "web"}, Lane: events.LaneWrite, Trace: of}
 }
 
 // TestOffIsNothing: a service without spans passes on the context that it got.

@@ -122,7 +122,7 @@ func describe(turn events.Turn) []attribute.KeyValue {
 		about.Kind = turn.Kind
 	}
 	return append(object(about),
-		Controller.String(turn.Controller), Lane.String(string(turn.Lane)), Because.String(turn.Because),
+		Controller.String(turn.Controller), Lane.String(turn.Lane.String()), Because.String(turn.Because),
 		Commands.Int(len(turn.Commands)), Attempt.Int(turn.Attempt), ResourceVersion.String(turn.ResourceVersion),
 	)
 }

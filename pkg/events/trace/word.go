@@ -63,7 +63,7 @@ func DecodeWrite(text []byte) (w Write, ok bool) {
 	return w, (w.UID != "" || w.ID != "") && proper(w.Writer)
 }
 
-// proper tells whether a text can be the name of a writer, which is a part of a subject; it is
+// proper reports whether a text can be the name of a writer, which is a part of a subject; it is
 // empty for a writer of an earlier version.
 func proper(writer string) bool {
 	return len(writer) <= maxWriter && !strings.ContainsFunc(writer, func(r rune) bool { return r <= ' ' || r > '~' })

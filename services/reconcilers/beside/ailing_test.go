@@ -141,13 +141,13 @@ func TestATurnOfAShadowSaysWhatItRestsOn(t *testing.T) {
 	a.decision.WakeAt = time.Now().Add(time.Hour)
 	a.decision.Commands[0].OnApplied = &events.Notice{Message: "done"}
 	d.described.Owns = &kinds.Pods.Kind
-	turn, wants := d.turn(a, key, events.Act, events.Trigger{Sequence: 7}, "v1")
+	turn, wants := d.turn(a, key, events.LaneWrite, events.Trigger{Sequence: 7}, "v1")
 	if !wants || turn.Controller != "copies" || turn.Seen["configmaps"] != 1 || turn.Epochs["configmaps"] != 1 || len(turn.Epochs) != 1 || turn.Kind != "pods" ||
 		turn.UID != "u" || turn.ResourceVersion != "5" || turn.Generation != 2 || turn.WakeAt == nil || turn.Code != "v1" || turn.Triggers[0].Sequence != 7 || len(turn.Notices) != 1 || turn.Digest == 0 {
 		t.Errorf("the turn is %+v, %t", turn, wants)
 	}
 	a.own, a.decision.WakeAt = nil, time.Time{}
-	if turn, wants := d.turn(a, key, events.Tell, events.Trigger{}, ""); wants || turn.UID != "" || turn.WakeAt != nil {
+	if turn, wants := d.turn(a, key, events.LaneStatus, events.Trigger{}, ""); wants || turn.UID != "" || turn.WakeAt != nil {
 		t.Errorf("of what is not reported the turn is %+v, %t", turn, wants)
 	}
 	if a, ok := d.ask(events.Position{"configmaps": 99}, key, time.Now(), nil); ok && a.seen["configmaps"] != 99 {
@@ -199,13 +199,13 @@ func TestWhatIsAsGoodOnAView(t *testing.T) {
 	}
 }
 
-// On a view, a controller knows only the outcome that the view names, of the asked key in the act lane.
+// On a view, a controller knows only the outcome that the view names, of the asked key in the write lane.
 func TestWhichOutcomeIsKnownOnAView(t *testing.T) {
 	var heard []bool
 	c := copies
 	c.Observe = func(s reconcile.Snapshot, k events.Key) (string, bool) {
 		for _, asked := range []events.Key{k, {Name: "other"}} {
-			for _, lane := range []events.Lane{events.Act, events.Tell} {
+			for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 				_, known := s.Last(asked, lane)
 				heard = append(heard, known)
 			}

@@ -126,19 +126,19 @@ func TestTurnsThatAreNotRecorded(t *testing.T) {
 	if !ok {
 		t.Fatal("there is no answer")
 	}
-	if n, err := x.record(t.Context(), d, a, key, events.Tell, events.Trigger{}); n != 0 || err != nil {
+	if n, err := x.record(t.Context(), d, a, key, events.LaneStatus, events.Trigger{}); n != 0 || err != nil {
 		t.Errorf("a turn that wants nothing is recorded as %d, %v", n, err)
 	}
 	x.service.first = func(string) bool { return false }
-	if n, err := x.record(t.Context(), d, a, key, events.Act, events.Trigger{}); n != 0 || err != nil {
+	if n, err := x.record(t.Context(), d, a, key, events.LaneWrite, events.Trigger{}); n != 0 || err != nil {
 		t.Errorf("a turn of another replica is recorded as %d, %v", n, err)
 	}
 	x.service.first = func(string) bool { return true }
-	if n, err := x.record(t.Context(), d, a, key, events.Act, events.Trigger{}); n != 1 || err != nil {
+	if n, err := x.record(t.Context(), d, a, key, events.LaneWrite, events.Trigger{}); n != 1 || err != nil {
 		t.Errorf("a turn is recorded as %d, %v", n, err)
 	}
 	a.decision.Commands[0].Body = []byte("{")
-	if _, err := x.record(t.Context(), d, a, key, events.Act, events.Trigger{}); err == nil || !strings.Contains(err.Error(), "record a turn of the shadow of copies") {
+	if _, err := x.record(t.Context(), d, a, key, events.LaneWrite, events.Trigger{}); err == nil || !strings.Contains(err.Error(), "record a turn of the shadow of copies") {
 		t.Errorf("a turn that cannot be written: %v", err)
 	}
 }

@@ -167,7 +167,7 @@ func (a asker) Ask(key events.Key, view shadow.View) ([]shadow.Want, bool) {
 		return nil, false
 	}
 	answer, ok := a.engine.ask(at, key, a.now.Add(view.Ahead), func(k events.Key, lane events.Lane) (events.Outcome, bool) {
-		if k != key || lane != events.Act || view.Last == nil {
+		if k != key || lane != events.LaneWrite || view.Last == nil {
 			return events.Outcome{}, false
 		}
 		return *view.Last, true

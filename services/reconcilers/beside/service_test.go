@@ -339,7 +339,7 @@ func TestAControllerIsLeftOut(t *testing.T) {
 	s.eventually("the comparison has begun anew", func() string {
 		s.told()
 		s.say(kinds.ConfigMaps.Kind, "again", "m", "kubectl", nil)
-		m, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.ShadowTurn("copies", events.Act, events.Key{Name: "again"}))
+		m, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.ShadowTurn("copies", events.LaneWrite, events.Key{Name: "again"}))
 		if err != nil || !there {
 			return fmt.Sprint("no turn: ", m.Subject, err)
 		}

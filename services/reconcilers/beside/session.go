@@ -347,17 +347,17 @@ func (x *session) ask(ctx context.Context, d *engine, key events.Key, at events.
 	is := shadow.Answer{Key: key, Because: a.decision.Because, Wants: a.wants, By: at, At: x.world.now}
 	if d.matcher.News(key, a.wants) {
 		var err error
-		if is.Acts, err = x.record(ctx, d, a, key, events.Act, at); err != nil {
+		if is.Writes, err = x.record(ctx, d, a, key, events.LaneWrite, at); err != nil {
 			return err
 		}
-		if is.Tells, err = x.record(ctx, d, a, key, events.Tell, at); err != nil {
+		if is.Reports, err = x.record(ctx, d, a, key, events.LaneStatus, at); err != nil {
 			return err
 		}
 	}
 	return x.tell(ctx, d, d.matcher.Decided(is))
 }
 
-// mine tells whether this replica reports the findings about a controller.
+// mine reports whether this replica reports the findings about a controller.
 func (x *session) mine(d *engine) bool { return x.service.first(d.described.Name) }
 
 // record stores a turn, if it has commands, and returns its sequence.
@@ -372,7 +372,7 @@ func (x *session) record(ctx context.Context, d *engine, a answer, key events.Ke
 	}
 	m.Subject = subject.ShadowTurn(d.described.Name, lane, key)
 	x.service.metrics.turns.WithLabelValues(d.described.Name).Inc()
-	return x.put(ctx, m, fmt.Sprintf("shadow/%s/%s/%v/%s/%d/%d", d.described.Name, lane, key, at.Stream, at.Sequence, t.Now.UnixNano()))
+	return x.put(ctx, m, fmt.Sprintf("shadow/%s/%s/%v/%s/%d/%d", d.described.Name, string(lane), key, at.Stream, at.Sequence, t.Now.UnixNano()))
 }
 
 // handover is for how long a replica keeps findings that another should report. When

@@ -164,11 +164,11 @@ type Entry struct {
 
 	// make creates the controller; nil if Millrace does not have it.
 	make func(Config) reconcile.Any
-	// ready tells whether the configuration suffices to run the controller; nil means always.
+	// ready reports whether the configuration suffices to run the controller; nil means always.
 	ready func(Config) bool
 }
 
-// Exists tells whether Millrace has the controller.
+// Exists reports whether Millrace has the controller.
 func (e Entry) Exists() bool { return e.make != nil }
 
 // Again creates the controller with the settings that it recorded in a turn.

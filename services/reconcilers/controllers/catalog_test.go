@@ -38,7 +38,7 @@ func TestLinesAreTheirControllers(t *testing.T) {
 		if d.Name != e.Name || !slices.Equal(d.Aliases, e.Aliases) {
 			t.Errorf("the line of %s %v has the controller %s %v", e.Name, e.Aliases, d.Name, d.Aliases)
 		}
-		if len(d.Inputs) == 0 || len(d.Writes)+len(d.Tells) == 0 {
+		if len(d.Inputs) == 0 || len(d.Writes)+len(d.Events) == 0 {
 			t.Errorf("%s reads or writes nothing", e.Name)
 		}
 		// Upstream: what was one controller of nodes, and one of certificates, became several.

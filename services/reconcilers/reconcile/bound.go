@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
-// reports is true for a command in the tell lane. The writer does not read the key's object
+// reports is true for a command in the status lane. The writer does not read the key's object
 // for such a command.
-func reports(c events.Command) bool { return c.Lane() == events.Tell }
+func reports(c events.Command) bool { return c.Lane() == events.LaneStatus }
 
 // against checks what a promise requires of the key's object. It checks nothing for a command
 // that reports, because the key's object is not known then.
@@ -42,7 +42,7 @@ func (p *promise) against(c events.Command, own *known) error {
 	return own.differs("the key's object does not name the %s whose absence is to be proven in %s", p.Absent.Kind, p.Absent.NamedBy)
 }
 
-// says tells whether the key's object has a given string at a path.
+// says reports whether the key's object has a given string at a path.
 func (k *known) says(path redact.Path, text string) bool {
 	return slices.ContainsFunc(k.at(path), func(v json.RawMessage) bool { return textOf(v) == text })
 }
@@ -438,7 +438,7 @@ func differIn(at redact.Path, x, y events.Members, but []redact.Path) (redact.Pa
 	return nil, false
 }
 
-// leads tells whether one of paths continues beyond from: into each element of a list (each)
+// leads reports whether one of paths continues beyond from: into each element of a list (each)
 // or into a field.
 func leads(paths []redact.Path, from redact.Path, each bool) bool {
 	return slices.ContainsFunc(paths, func(p redact.Path) bool {
@@ -459,7 +459,7 @@ func without(list json.RawMessage, texts []string) json.RawMessage {
 	return rest
 }
 
-// same tells whether two JSON texts have the same meaning.
+// same reports whether two JSON texts have the same meaning.
 func same(a, b json.RawMessage) bool {
 	x, errX := meant(a)
 	y, errY := meant(b)

@@ -12,7 +12,7 @@ import (
 // [Controller] is a Chooser.
 type Chooser interface {
 	Any
-	// Indifferent tells whether the controller might as well have deleted other as
+	// Indifferent reports whether the controller might as well have deleted other as
 	// chosen (both uids) in its decision about a key.
 	Indifferent(s Snapshot, k events.Key, chosen, other types.UID, now time.Time) bool
 }

@@ -131,9 +131,9 @@ func Propagate(how metav1.DeletionPropagation) Option {
 	return func(c *events.Command) { c.Propagation = how }
 }
 
-// Tell sets the Events that the writer records when the command was applied and when it
+// WithEvents sets the Events that the writer records when the command was applied and when it
 // failed. Either may be nil.
-func Tell(applied, failed *events.Notice) Option {
+func WithEvents(applied, failed *events.Notice) Option {
 	return func(c *events.Command) { c.OnApplied, c.OnFailed = applied, failed }
 }
 

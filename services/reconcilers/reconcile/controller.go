@@ -41,8 +41,8 @@ type Controller[V any] struct {
 	Inputs []Input
 	// Writes is the promise of the controller: every write that it may request.
 	Writes Writes
-	// Tells is the promise of the Events that it may record; nil: none.
-	Tells Tells
+	// EventPromises is the promise of the Events that it may record; nil: none.
+	Events EventPromises
 	// StatusBlind says that some of its decisions depend on nothing in the status of its
 	// own object, and are marked so ([Decision].StatusBlind). The engine then asks it while
 	// a report is in flight, too.
@@ -65,7 +65,7 @@ type Controller[V any] struct {
 	Observe func(s Snapshot, k events.Key) (view V, ok bool)
 	// Decide judges a view. It must be pure.
 	Decide func(view V, now time.Time) Decision
-	// AsGood tells whether Decide might as well have deleted other as chosen; nil: never.
+	// AsGood reports whether Decide might as well have deleted other as chosen; nil: never.
 	// Only comparisons with other implementations that had the same choice depend on it.
 	AsGood func(view V, chosen, other types.UID, now time.Time) bool
 }
@@ -135,7 +135,7 @@ type Description struct {
 	Owns                          *kinds.Kind
 	Inputs                        []Input
 	Writes                        Writes
-	Tells                         Tells
+	Events                        EventPromises
 	StatusBlind, Remembers        bool
 	Silent                        bool
 	Metrics                       []Metric
@@ -148,7 +148,7 @@ type Description struct {
 func (c Controller[V]) Describe() Description {
 	d := Description{
 		Name: c.Name, Identity: c.Identity, Source: c.Source, Queue: c.Queue,
-		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes, Tells: c.Tells, promises: c.Writes.read(),
+		Aliases: c.Aliases, Owns: c.Owns, Inputs: c.Inputs, Writes: c.Writes, Events: c.Events, promises: c.Writes.read(),
 		StatusBlind: c.StatusBlind, Remembers: c.Remembers, Silent: c.Silent, Metrics: c.Metrics, Settings: c.Settings,
 	}
 	if d.Identity == "" {

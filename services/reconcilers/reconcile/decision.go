@@ -23,14 +23,14 @@ type Decision struct {
 	// Sure says that the engine may store its reports, too, only when the controller may
 	// act: on a consistent view, after everything done for the key has come back. It is
 	// for reports that cannot be corrected later, such as sums of what is seen once.
-	// Events without another report wait for the act that they are about, and go out with
+	// Events without another report wait for the write that they are about, and go out with
 	// it.
 	Sure bool
 	// StatusBlind says that no command of the decision depends on the status of the key's
 	// own object, so that the engine may store it while a report is in flight. The engine
 	// ignores it unless the controller is StatusBlind.
 	StatusBlind bool
-	// ReportFirst says that the next act depends on what this decision reports. The report
+	// ReportFirst says that the next write depends on what this decision reports. The report
 	// does not wait for an earlier one, and the engine stores no command that acts beside
 	// it. The engine asks again on a view that includes the report.
 	ReportFirst bool
@@ -82,8 +82,8 @@ func Join(decisions ...Decision) Decision {
 		joined.Retry = joined.Retry || d.Retry
 		joined.Sure = joined.Sure || d.Sure
 		joined.ReportFirst = joined.ReportFirst || d.ReportFirst
-		joined.StatusBlind = joined.StatusBlind && (d.StatusBlind || !d.acts())
-		joined.Passing = joined.Passing && (d.Passing || !d.tells())
+		joined.StatusBlind = joined.StatusBlind && (d.StatusBlind || !d.writes())
+		joined.Passing = joined.Passing && (d.Passing || !d.reports())
 		if !d.WakeAt.IsZero() && (joined.WakeAt.IsZero() || d.WakeAt.Before(joined.WakeAt)) {
 			joined.WakeAt = d.WakeAt
 		}
@@ -103,20 +103,20 @@ func Join(decisions ...Decision) Decision {
 	return joined
 }
 
-// acts tells whether the decision has a command in the act lane.
-func (d Decision) acts() bool {
-	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
+// acts reports whether the decision has a command in the write lane.
+func (d Decision) writes() bool {
+	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneWrite })
 }
 
-// tells tells whether the decision has a command in the tell lane.
-func (d Decision) tells() bool {
-	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Tell })
+// tells reports whether the decision has a command in the status lane.
+func (d Decision) reports() bool {
+	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneStatus })
 }
 
 // In returns the part of the decision that belongs to a lane. A figure of no command goes
-// with the act lane, or with the report if nothing acts.
+// with the write lane, or with the report if nothing acts.
 func (d Decision) In(lane events.Lane) Decision {
-	part, acts := d, d.acts()
+	part, writes := d, d.writes()
 	part.Commands, part.Figures = nil, nil
 	for _, c := range d.Commands {
 		if c.Lane() == lane {
@@ -125,7 +125,7 @@ func (d Decision) In(lane events.Lane) Decision {
 	}
 	for _, f := range d.Figures {
 		about := func(c events.Command) bool { return c.Ref() == f.Of }
-		if f.Of == (events.Ref{}) && acts == (lane == events.Act) || slices.ContainsFunc(part.Commands, about) {
+		if f.Of == (events.Ref{}) && writes == (lane == events.LaneWrite) || slices.ContainsFunc(part.Commands, about) {
 			part.Figures = append(part.Figures, f)
 		}
 	}

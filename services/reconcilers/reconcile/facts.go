@@ -61,7 +61,7 @@ func remembered(all *map[events.Ref]*known, ref events.Ref, saw string, read fun
 	return k
 }
 
-// held tells whether body is the same slice that kept promise p last: many creates of a turn
+// held reports whether body is the same slice that kept promise p last: many creates of a turn
 // share one body.
 func (f *facts) held(p *promise, body json.RawMessage) bool {
 	return f.holds == p && len(body) > 0 && len(f.body) == len(body) && &f.body[0] == &body[0]

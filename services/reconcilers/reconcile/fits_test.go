@@ -57,7 +57,7 @@ func (o offer) verdict() error {
 // another version of what it is held against.
 const superseded = "superseded: "
 
-// said tells whether an error says something; nothing: there is none.
+// said reports whether an error says something; nothing: there is none.
 func said(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	text, later := strings.CutPrefix(want, superseded)

@@ -142,7 +142,7 @@ func TestAnOutcomeIsOfTheObjectThatIsSeen(t *testing.T) {
 		"of an object without uid": {"", "7", true, &metav1.ObjectMeta{ResourceVersion: "7"}, false, false},
 	} {
 		w := world{had: c.had, last: events.Outcome{UID: c.uid, ResourceVersion: c.version}}
-		o, ok := LastOf(w, events.Key{}, events.Act, c.own)
+		o, ok := LastOf(w, events.Key{}, events.LaneWrite, c.own)
 		if ok != c.of || !ok && !reflect.DeepEqual(o, events.Outcome{}) {
 			t.Errorf("%s: the last is %+v, %t", what, o, ok)
 		}
@@ -150,7 +150,7 @@ func TestAnOutcomeIsOfTheObjectThatIsSeen(t *testing.T) {
 		if ok != c.answers || !ok && !reflect.DeepEqual(o, events.Outcome{}) {
 			t.Errorf("%s: the answer is %+v, %t", what, o, ok)
 		}
-		if _, ok := LastOfAny(w, events.Key{}, events.Act); ok != c.had {
+		if _, ok := LastOfAny(w, events.Key{}, events.LaneWrite); ok != c.had {
 			t.Errorf("%s: the last of any is there %t", what, ok)
 		}
 	}
@@ -244,7 +244,7 @@ func TestQuestionsSayWhatTheyAreAbout(t *testing.T) {
 		"a delete that orphans": {Delete(kinds.Pods.Kind, obj, Propagate(metav1.DeletePropagationOrphan)), events.Command{
 			Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", If: there, Propagation: "Orphan",
 		}},
-		"a create that is told": {Create(kinds.Pods.Kind, "ns", "p", json.RawMessage(`{}`), Tell(notice(), nil), IfUnused()), events.Command{
+		"a create that is told": {Create(kinds.Pods.Kind, "ns", "p", json.RawMessage(`{}`), WithEvents(notice(), nil), IfUnused()), events.Command{
 			Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Body: json.RawMessage(`{}`), OnApplied: notice(), If: &events.If{Unused: true},
 		}},
 		"an Event": {Record(*notice()), events.Command{Verb: events.VerbRecord, OnApplied: notice()}},
@@ -259,10 +259,10 @@ func TestQuestionsSayWhatTheyAreAbout(t *testing.T) {
 }
 
 func TestFiguresGoWithWhatTheyAreAbout(t *testing.T) {
-	act, tell := Delete(kinds.Pods.Kind, pod), UpdateStatus(kinds.Nodes.Kind, &metav1.ObjectMeta{Name: "n"})
-	free, ofAct, ofTell, ofNone := Count("free", 1), Count("act", 1), Count("tell", 1), Count("none", 1)
-	ofAct.Of, ofTell.Of, ofNone.Of = act.Ref(), tell.Ref(), events.Ref{Kind: "pods", Name: "x"}
-	figures := []Figure{free, ofAct, ofTell, ofNone}
+	write, status := Delete(kinds.Pods.Kind, pod), UpdateStatus(kinds.Nodes.Kind, &metav1.ObjectMeta{Name: "n"})
+	free, ofWrite, ofStatus, ofNone := Count("free", 1), Count("write", 1), Count("status", 1), Count("none", 1)
+	ofWrite.Of, ofStatus.Of, ofNone.Of = write.Ref(), status.Ref(), events.Ref{Kind: "pods", Name: "x"}
+	figures := []Figure{free, ofWrite, ofStatus, ofNone}
 	names := func(d Decision) (all []string) {
 		for _, f := range d.Figures {
 			all = append(all, f.Metric)
@@ -270,18 +270,18 @@ func TestFiguresGoWithWhatTheyAreAbout(t *testing.T) {
 		return all
 	}
 	for what, c := range map[string]struct {
-		commands    []events.Command
-		acts, tells []string
+		commands        []events.Command
+		writes, reports []string
 	}{
-		"both":          {[]events.Command{act, tell}, []string{"free", "act"}, []string{"tell"}},
-		"an act only":   {[]events.Command{act}, []string{"free", "act"}, nil},
-		"a report only": {[]events.Command{tell}, nil, []string{"free", "tell"}},
+		"both":          {[]events.Command{write, status}, []string{"free", "write"}, []string{"status"}},
+		"a write only":  {[]events.Command{write}, []string{"free", "write"}, nil},
+		"a report only": {[]events.Command{status}, nil, []string{"free", "status"}},
 		"no command":    {nil, nil, []string{"free"}},
 	} {
 		d := Do("because", c.commands...)
 		d.Figures = figures
-		if acts, tells := names(d.In(events.Act)), names(d.In(events.Tell)); !slices.Equal(acts, c.acts) || !slices.Equal(tells, c.tells) {
-			t.Errorf("%s: %v go with the act, %v with the report", what, acts, tells)
+		if writes, reports := names(d.In(events.LaneWrite)), names(d.In(events.LaneStatus)); !slices.Equal(writes, c.writes) || !slices.Equal(reports, c.reports) {
+			t.Errorf("%s: %v go with the write, %v with the report", what, writes, reports)
 		}
 	}
 	if joined := names(Join(Decision{Figures: figures[:2]}, Decision{Figures: figures[2:]})); len(joined) != 4 {
@@ -290,23 +290,23 @@ func TestFiguresGoWithWhatTheyAreAbout(t *testing.T) {
 }
 
 func TestJoinedDecisionsAreAsTheirParts(t *testing.T) {
-	act, tell := Do("act", Delete(kinds.Pods.Kind, pod)), Do("tell", UpdateStatus(kinds.Pods.Kind, pod))
-	blind := act
+	write, status := Do("write", Delete(kinds.Pods.Kind, pod)), Do("status", UpdateStatus(kinds.Pods.Kind, pod))
+	blind := write
 	blind.StatusBlind = true
-	if !Join(blind, tell).StatusBlind || Join(blind, act).StatusBlind || Join(act, tell).StatusBlind {
+	if !Join(blind, status).StatusBlind || Join(blind, write).StatusBlind || Join(write, status).StatusBlind {
 		t.Error("a decision is blind to the status if all parts that act are, and else not")
 	}
-	sure := tell
+	sure := status
 	sure.Sure = true
-	if !Join(tell, sure).Sure || Join(tell, act).Sure {
+	if !Join(status, sure).Sure || Join(status, write).Sure {
 		t.Error("a decision is sure if one of its parts is, and else not")
 	}
 	for n := range 4 {
-		parts := slices.Repeat([]Decision{act}, n)
+		parts := slices.Repeat([]Decision{write}, n)
 		if d := Join(parts...); d.Retry || d.Sure || d.ReportFirst || d.StatusBlind == (n > 0) || !d.Passing {
-			t.Errorf("of %d parts that only act it is %+v", n, d)
+			t.Errorf("of %d parts that only write it is %+v", n, d)
 		}
-		all := act
+		all := write
 		all.Retry, all.Sure, all.ReportFirst, all.StatusBlind = true, true, true, true
 		if d := Join(append(parts, all)...); !d.Retry || !d.Sure || !d.ReportFirst || d.StatusBlind != (n == 0) {
 			t.Errorf("of %d parts and one that wants more it is %+v", n, d)
@@ -321,18 +321,18 @@ func TestJoinedDecisionsAreAsTheirParts(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	again := Decision{Because: "again", Retry: true}
 	for want, parts := range map[string][]Decision{
-		"act; tell":  {Nothing("idle"), act, tell},
-		"later; act": {Wake(at, "later"), Nothing("idle"), act, {}},
-		"again":      {Nothing("idle"), again},
-		"first":      {{}, Nothing("first"), Nothing("second")},
-		"":           {{}, {}},
-		"act":        {act, {WakeAt: at}},
+		"write; status": {Nothing("idle"), write, status},
+		"later; write":  {Wake(at, "later"), Nothing("idle"), write, {}},
+		"again":         {Nothing("idle"), again},
+		"first":         {{}, Nothing("first"), Nothing("second")},
+		"":              {{}, {}},
+		"write":         {write, {WakeAt: at}},
 	} {
 		if got := Join(parts...).Because; got != want {
 			t.Errorf("because %q, want %q", got, want)
 		}
 	}
-	if d := Join(act, tell); !d.WakeAt.IsZero() || len(d.In(events.Act).Commands) != 1 || d.In(events.Act).Commands[0].Verb != events.VerbDelete {
+	if d := Join(write, status); !d.WakeAt.IsZero() || len(d.In(events.LaneWrite).Commands) != 1 || d.In(events.LaneWrite).Commands[0].Verb != events.VerbDelete {
 		t.Errorf("joined: %+v", d)
 	}
 }

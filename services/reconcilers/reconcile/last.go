@@ -18,13 +18,13 @@ func LastOf(s Snapshot, k events.Key, lane events.Lane, own metav1.Object) (o ev
 	return o, true
 }
 
-// Answers returns the newest outcome of the act lane if its turn was decided on own as it is
+// Answers returns the newest outcome of the write lane if its turn was decided on own as it is
 // seen now: the same uid and the same resourceVersion. It is for answers that must be
 // compared with the object's own fields; a controller asks again when those have changed.
 // metadata.generation cannot serve here: the API server keeps none for most kinds, and it
 // does not change with finalizers.
 func Answers(s Snapshot, k events.Key, own metav1.Object) (o events.Outcome, ok bool) {
-	o, ok = LastOf(s, k, events.Act, own)
+	o, ok = LastOf(s, k, events.LaneWrite, own)
 	if !ok || o.ResourceVersion == "" || o.ResourceVersion != own.GetResourceVersion() {
 		return events.Outcome{}, false
 	}

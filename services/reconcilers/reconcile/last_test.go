@@ -23,11 +23,11 @@ func TestAnOutcomeIsNotOlderThanItsTurn(t *testing.T) {
 		{decided, time.Time{}, decided}, // of a writer that did not say so yet
 	} {
 		world := reconciletest.NewWorld()
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "u", ResourceVersion: "1", At: c.at, Decided: c.decided})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", ResourceVersion: "1", At: c.at, Decided: c.decided})
 		for how, look := range map[string]func(reconcile.Snapshot, events.Key, metav1.Object) (events.Outcome, bool){
 			"answers": reconcile.Answers,
 			"last": func(s reconcile.Snapshot, k events.Key, own metav1.Object) (events.Outcome, bool) {
-				return reconcile.LastOf(s, k, events.Act, own)
+				return reconcile.LastOf(s, k, events.LaneWrite, own)
 			},
 		} {
 			if o, ok := look(world, key, own); !ok || !o.At.Equal(c.want) {

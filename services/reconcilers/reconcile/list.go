@@ -55,7 +55,7 @@ func (l listed) holds(c events.Command, body map[string]any, f *facts) error {
 	return nil
 }
 
-// claimed tells whether a pod's volumes are those of its template, except for the pod's own
+// claimed reports whether a pod's volumes are those of its template, except for the pod's own
 // claims, which replace the volumes of the same names.
 func claimed(pod string, claims []string, volumes, template json.RawMessage) bool {
 	own, foreign := map[string]bool{}, false
@@ -76,7 +76,7 @@ func claimed(pod string, claims []string, volumes, template json.RawMessage) boo
 	})
 }
 
-// sameRest tells whether two JSON lists have the same elements in the same order, apart from
+// sameRest reports whether two JSON lists have the same elements in the same order, apart from
 // elements that leftOut selects.
 func sameRest(a, b json.RawMessage, leftOut func(map[string]any) bool) bool {
 	var x, y []map[string]any

@@ -81,7 +81,7 @@ func (w Writes) read() []promise {
 	return all
 }
 
-// undecoded tells whether the promise bounds a field of the body only as a whole.
+// undecoded reports whether the promise bounds a field of the body only as a whole.
 func undecoded(w Write, field string) bool {
 	return slices.Contains(w.Fields, field) &&
 		!slices.ContainsFunc(w.Values, func(v Value) bool { return strings.HasPrefix(v.Path, field) })
@@ -124,7 +124,7 @@ func (d Description) Fits(t events.Turn, own func() metav1.Object, read func(eve
 }
 
 func (d *Description) fits(t events.Turn, c events.Command, f *facts) error {
-	if err := d.Tells.fit(d.Owns, t, c); err != nil || c.Verb == events.VerbRecord {
+	if err := d.Events.fit(d.Owns, t, c); err != nil || c.Verb == events.VerbRecord {
 		return err
 	}
 	var err error
@@ -182,12 +182,12 @@ func (p *promise) fits(owns *kinds.Kind, t events.Turn, c events.Command, f *fac
 	return nil
 }
 
-// named tells whether the allowed body depends on the name of the object.
+// named reports whether the allowed body depends on the name of the object.
 func (p *promise) named() bool {
 	return slices.ContainsFunc(p.copies, func(c copied) bool { return c.claims != nil })
 }
 
-// reads tells whether the promise bounds the body.
+// reads reports whether the promise bounds the body.
 func (p *promise) reads() bool {
 	return p.Child || p.fields != nil || len(p.values)+len(p.copies)+len(p.lists) > 0 || p.changes != nil || p.Removes || p.Adds
 }

@@ -75,27 +75,27 @@ func TestAPromiseIsKeptToTheLetter(t *testing.T) {
 func TestJoinedDecisionsKeepTheEarliestWakeAndEveryCommand(t *testing.T) {
 	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	early, late := Wake(at, "soon"), Wake(at.Add(time.Hour), "later")
-	act, tell := Do("act", Delete(kinds.Pods.Kind, pod)), Do("tell", UpdateStatus(kinds.Pods.Kind, pod))
-	for _, order := range [][]Decision{{act, late, early, tell}, {act, early, late, tell}} {
+	write, status := Do("write", Delete(kinds.Pods.Kind, pod)), Do("status", UpdateStatus(kinds.Pods.Kind, pod))
+	for _, order := range [][]Decision{{write, late, early, status}, {write, early, late, status}} {
 		d := Join(order...)
 		if !d.WakeAt.Equal(at) || len(d.Commands) != 2 || d.Retry {
 			t.Errorf("joined: %+v", d)
 		}
-		if acts, tells := d.In(events.Act).Commands, d.In(events.Tell).Commands; len(acts) != 1 || acts[0].Verb != events.VerbDelete || len(tells) != 1 {
-			t.Errorf("acts %+v, tells %+v", acts, tells)
+		if writes, reports := d.In(events.LaneWrite).Commands, d.In(events.LaneStatus).Commands; len(writes) != 1 || writes[0].Verb != events.VerbDelete || len(reports) != 1 {
+			t.Errorf("writes %+v, reports %+v", writes, reports)
 		}
 	}
-	passing := tell
+	passing := status
 	passing.Passing = true
-	if d := Join(act, passing, early); !d.Passing {
+	if d := Join(write, passing, early); !d.Passing {
 		t.Error("the only report is passing, and all of it is not")
 	}
-	if d := Join(passing, tell); d.Passing {
+	if d := Join(passing, status); d.Passing {
 		t.Error("one report is not passing, and all of it is")
 	}
-	first := tell
+	first := status
 	first.ReportFirst = true
-	if d := Join(act, first); !d.ReportFirst || Join(act, tell).ReportFirst {
+	if d := Join(write, first); !d.ReportFirst || Join(write, status).ReportFirst {
 		t.Error("a decision reports first if one of its parts does, and else not")
 	}
 	if d := Join(Nothing("first"), Nothing("second")); d.Because != "first" {

@@ -28,7 +28,7 @@ func Containers(fields ...string) (paths []redact.Path) {
 	return paths
 }
 
-// Reads tells whether the controller's decisions may depend on the values at a path in the
+// Reads reports whether the controller's decisions may depend on the values at a path in the
 // objects of a kind, so that these must not be redacted. only are the names of the objects
 // that it reads, if it reads no others.
 //
@@ -64,13 +64,13 @@ func (d Description) Named(kind kinds.Name) []string {
 	return nil
 }
 
-// also tells whether a path leads to, or into, a field that this controller reads and no
+// also reports whether a path leads to, or into, a field that this controller reads and no
 // other does.
 func (in Input) also(path redact.Path) bool {
 	return slices.ContainsFunc(in.Also, func(read redact.Path) bool { return read.Covers(path) || path.Covers(read) })
 }
 
-// replaces tells whether a controller writes the value at a path back. An update of a status
+// replaces reports whether a controller writes the value at a path back. An update of a status
 // carries the object's annotations, which the API server takes over; apart from them and the
 // status it ignores the body.
 func (d Description) replaces(kind kinds.Name, path redact.Path) bool {
@@ -83,7 +83,7 @@ func (d Description) replaces(kind kinds.Name, path redact.Path) bool {
 	return false
 }
 
-// overlooked tells whether no controller reads the value at a path. Controllers read no
+// overlooked reports whether no controller reads the value at a path. Controllers read no
 // annotations of domains other than Kubernetes'.
 func overlooked(kind kinds.Name, path redact.Path) bool {
 	if note, ok := noteOf(path); ok {

@@ -153,11 +153,11 @@ type Elements struct {
 // has in the field UIDBy.
 type Absent struct{ Kind, NamedBy, UIDBy string }
 
-// Tells is the promise of the Events that a controller may record.
-type Tells []Telling
+// EventPromises is the promise of the Events that a controller may record.
+type EventPromises []EventPromise
 
-// Telling is one kind of object that Events may be about.
-type Telling struct {
+// EventPromise is one kind of object that Events may be about.
+type EventPromise struct {
 	// Kind is the kind of the object; Any stands for every kind.
 	Kind kinds.Kind
 	Any  bool
@@ -167,7 +167,7 @@ type Telling struct {
 	Reasons []string
 }
 
-// Allows tells whether a command is within the promise, as far as that can be told without its
+// Allows reports whether a command is within the promise, as far as that can be told without its
 // body. Recording Events always is.
 func (w Writes) Allows(c events.Command) bool {
 	return c.Verb == events.VerbRecord || slices.ContainsFunc(w, func(p Write) bool { return p.allows(c) })
@@ -237,7 +237,7 @@ func (a *Absent) String() string {
 }
 
 // String returns the promise as the documentation shows it.
-func (t Telling) String() string {
+func (t EventPromise) String() string {
 	what := t.Kind.Kind
 	if t.Any {
 		what = "object of any kind"

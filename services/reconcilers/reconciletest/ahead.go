@@ -19,7 +19,7 @@ func Ahead(c reconcile.Any) (paths []string, err error) {
 	own, key := standIn(c)
 	w := NewWorld().Put(own.Kind, own.Object)
 	ahead := Now.Add(time.Hour)
-	for _, lane := range []events.Lane{events.Act, events.Tell} {
+	for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		told := events.Outcome{
 			Key: key, Lane: lane, UID: "u", ResourceVersion: "2", Turn: 9, Decided: ahead, At: ahead.Add(time.Second), Results: resultsOf(lane, ahead),
 		}

@@ -34,7 +34,7 @@ func Beliefs(c reconcile.Any) (b Belief, err error) {
 		return Belief{}, nil
 	}
 	without, err := seen(c, world, key)
-	for _, lane := range []events.Lane{events.Act, events.Tell} {
+	for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		believes := func(uid types.UID, version string) bool {
 			w := NewWorld().Put(own.Kind, own.Object).Remember(events.Outcome{
 				Key: key, Lane: lane, UID: uid, ResourceVersion: version, Turn: 9, At: Now, Results: resultsOf(lane, Now),
@@ -46,7 +46,7 @@ func Beliefs(c reconcile.Any) (b Belief, err error) {
 			return !bytes.Equal(with, without)
 		}
 		b.Own = believes("u", "2") || b.Own
-		b.Older = lane == events.Act && believes("u", "1") || b.Older
+		b.Older = lane == events.LaneWrite && believes("u", "1") || b.Older
 		b.Another = believes("another", "2") || believes("", "") || b.Another
 	}
 	b.Remembers = true
@@ -134,7 +134,7 @@ func resultsOf(lane events.Lane, now time.Time) []events.Result {
 		"told":      "x",              // of a claim that waits
 		"volumes":   []string{"data"}, // of a pod with two labels
 	})
-	if lane == events.Tell {
+	if lane == events.LaneStatus {
 		return []events.Result{
 			{Status: events.Applied, Answer: &events.Answer{Note: note}},
 			{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "told"}},

@@ -219,7 +219,7 @@ func TestRenderSharesBodiesAndShowsStatusAlone(t *testing.T) {
 		reconcile.Create(kinds.Pods.Kind, "default", "a", json.RawMessage(`{"spec":{}}`)),
 		reconcile.Create(kinds.Pods.Kind, "default", "b", json.RawMessage(`{"spec":{}}`)),
 		reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set,
-			reconcile.Tell(&events.Notice{About: reconcile.About(kinds.ReplicaSets.Kind, set), Type: "Normal", Reason: "Told", Message: "it"}, nil)),
+			reconcile.WithEvents(&events.Notice{About: reconcile.About(kinds.ReplicaSets.Kind, set), Type: "Normal", Reason: "Told", Message: "it"}, nil)),
 	))
 	if err != nil {
 		t.Fatal(err)
@@ -284,11 +284,11 @@ func TestWorld(t *testing.T) {
 		t.Errorf("Get = %v after it was removed", got)
 	}
 	key := events.Key{Namespace: Namespace, Name: "web"}
-	w.Remember(events.Outcome{Key: key, Lane: events.Act, Turn: 7})
-	if o, ok := w.Last(key, events.Act); !ok || o.Turn != 7 {
+	w.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, Turn: 7})
+	if o, ok := w.Last(key, events.LaneWrite); !ok || o.Turn != 7 {
 		t.Errorf("Last = %v, %v", o, ok)
 	}
-	if o, ok := w.Last(key, events.Tell); ok {
+	if o, ok := w.Last(key, events.LaneStatus); ok {
 		t.Errorf("Last of the other lane = %v", o)
 	}
 	c := reconcile.Controller[nap]{Inputs: []reconcile.Input{reconcile.Own(kinds.ReplicaSets.Kind)}}

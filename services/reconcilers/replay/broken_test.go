@@ -84,7 +84,7 @@ func TestARecordThatCannotBeReadEndsIt(t *testing.T) {
 			w.decided(1)
 			if strings.HasPrefix(question, "next") { // the replay looks up an outcome that it has not read on the way
 				turn := w.decide(1, "")
-				turn.Heard = map[events.Lane]events.Heard{events.Act: {Turn: 3, At: time.Now()}}
+				turn.Heard = map[events.Lane]events.Heard{events.LaneWrite: {Turn: 3, At: time.Now()}}
 				w.store(turn)
 			}
 			s, err := replay.Run(context.WithoutCancel(w.Context()), broken{w.bus, question}, replay.Options{Make: again}, func(replay.Case) error { return nil })

@@ -89,7 +89,7 @@ func (b *book) known(t events.Turn) (last map[events.Lane]events.Outcome, missin
 // earlier turns.
 func (b *book) guess(t events.Turn, sequence uint64) map[events.Lane]events.Outcome {
 	last := map[events.Lane]events.Outcome{}
-	for _, of := range []events.Lane{events.Act, events.Tell} {
+	for _, of := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		for _, o := range b.last[lane{t.Key, of}] {
 			if o.Turn < sequence {
 				last[of] = o

@@ -77,7 +77,7 @@ func (r *run) pass(ctx context.Context, next source, remembered int) (late []*re
 		}
 		switch {
 		case !t.wanted:
-		case t.lane == events.Park:
+		case t.lane == events.LanePark:
 			r.summary.Parks++
 		default:
 			if err := p.judge(ctx, t); err != nil {

@@ -44,13 +44,13 @@ func (t *recorded) read(m events.Message, all bool) error {
 	return events.DecodeJSON(m, &t.turn)
 }
 
-// undecided tells whether no field of the decision has been decoded, because otherwise
+// undecided reports whether no field of the decision has been decoded, because otherwise
 // it would be there twice.
 func undecided(t events.Turn) bool {
 	return t.Because == "" && t.Commands == nil && t.Shapes == nil && t.Notices == nil && t.WakeAt == nil
 }
 
-// says tells whether the recorded turn contains a decision byte for byte, and if so
+// says reports whether the recorded turn contains a decision byte for byte, and if so
 // completes turn with it.
 func (t *recorded) says(now *events.Turn, turn *events.Turn) bool {
 	if t.text == nil {

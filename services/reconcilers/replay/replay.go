@@ -176,7 +176,7 @@ func (r *run) reader(controller string) func(events.Message) recorded {
 		t.wanted = (r.options.Wanted == nil || r.options.Wanted(key)) &&
 			(r.options.Until.IsZero() || !m.Time.After(r.options.Until)) &&
 			(len(r.options.Turns) == 0 || slices.Contains(r.options.Turns, m.Sequence))
-		if t.wanted && of != events.Park {
+		if t.wanted && of != events.LanePark {
 			t.err = t.read(m, r.options.Views)
 		}
 		return t

@@ -55,7 +55,7 @@ func TestWhatIsReplayedIsChosen(t *testing.T) {
 		w.wait(time.Second)
 		w.is("b")
 		second := w.decided(2)
-		w.put(events.Turn{Controller: counter, Key: key, Lane: events.Park, Because: "broken"}, subject.Turn(counter, events.Park, key))
+		w.put(events.Turn{Controller: counter, Key: key, Lane: events.LanePark, Because: "broken"}, subject.Turn(counter, events.LanePark, key))
 		for what, c := range map[string]struct {
 			options replay.Options
 			want    []uint64
@@ -100,7 +100,7 @@ func TestWhatCannotBeJudgedIsNamed(t *testing.T) {
 		make func(w *world)
 	}{
 		"an unreadable turn": {replay.Unread, func(w *world) {
-			w.put(7, subject.Turn(counter, events.Act, key))
+			w.put(7, subject.Turn(counter, events.LaneWrite, key))
 		}},
 		"settings of another version": {replay.Foreign, func(w *world) {
 			turn := w.decide(1, "")
@@ -129,7 +129,7 @@ func TestWhatCannotBeJudgedIsNamed(t *testing.T) {
 		}},
 		"an outcome that is gone": {replay.Unheard, func(w *world) {
 			turn := w.decide(1, "")
-			turn.Heard = map[events.Lane]events.Heard{events.Act: {Turn: 3, At: time.Now()}}
+			turn.Heard = map[events.Lane]events.Heard{events.LaneWrite: {Turn: 3, At: time.Now()}}
 			w.store(turn)
 		}},
 		"a version that knew what it did not say": {replay.Older, func(w *world) {
@@ -221,8 +221,8 @@ func TestOtherCodeDiffers(t *testing.T) {
 // Decision restores the decision of a packed turn.
 func TestADecisionIsUnpacked(t *testing.T) {
 	d := reconcile.Do("because",
-		reconcile.Create(kinds.ConfigMaps.Kind, "ns", "a", []byte(`{}`), reconcile.Tell(&events.Notice{Message: "done"}, nil)),
-		reconcile.Create(kinds.ConfigMaps.Kind, "ns", "b", []byte(`{}`), reconcile.Tell(nil, &events.Notice{Message: "not done"})),
+		reconcile.Create(kinds.ConfigMaps.Kind, "ns", "a", []byte(`{}`), reconcile.WithEvents(&events.Notice{Message: "done"}, nil)),
+		reconcile.Create(kinds.ConfigMaps.Kind, "ns", "b", []byte(`{}`), reconcile.WithEvents(nil, &events.Notice{Message: "not done"})),
 	)
 	turn := events.Turn{Because: d.Because, Commands: slices.Clone(d.Commands)}
 	turn.Pack()

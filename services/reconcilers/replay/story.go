@@ -26,7 +26,7 @@ func (c Case) Story() (story.Story, error) {
 		c.Turn.Now.UTC().Format(time.RFC3339), c.Code())
 	if c.Verdict != Same {
 		decision = Decision(c.Turn)
-		words += "\nThe program that wrote this down decides otherwise: this is what was decided then, in the lane of the turn (" + string(c.Turn.Lane) + ")."
+		words += "\nThe program that wrote this down decides otherwise: this is what was decided then, in the lane of the turn (" + c.Turn.Lane.String() + ")."
 	}
 	return story.Of(words, c.Turn.Now, c.View, decision)
 }

@@ -50,7 +50,7 @@ func counts(prefix string) reconcile.Controller[view] {
 			for _, m := range s.List(kinds.ConfigMaps.Name, k.Name) {
 				v.Maps = append(v.Maps, m.GetName()+"@"+m.GetResourceVersion())
 			}
-			if o, ok := s.Last(k, events.Act); ok {
+			if o, ok := s.Last(k, events.LaneWrite); ok {
 				f, _ := o.Failure()
 				v.Failure, v.Attempt = f.Reason, o.Turn
 			}
@@ -150,7 +150,7 @@ func (w *world) decide(at uint64, prefix string) events.Turn {
 	w.wait(time.Millisecond)
 	c := counts(prefix)
 	t := events.Turn{
-		Controller: counter, Key: key, Lane: events.Act, Now: time.Now(), Code: "v1", Settings: c.Settings,
+		Controller: counter, Key: key, Lane: events.LaneWrite, Now: time.Now(), Code: "v1", Settings: c.Settings,
 		Seen: events.Position{kinds.ConfigMaps.Name: at, kinds.ServiceAccounts.Name: 0}, Heard: map[events.Lane]events.Heard{},
 	}
 	for of, o := range w.outcome {
@@ -196,7 +196,7 @@ func (w *world) write(m events.Message, at string) uint64 {
 func (w *world) failed(turn uint64, reason string) events.Outcome {
 	w.Helper()
 	w.wait(time.Millisecond)
-	o := events.Outcome{Controller: counter, Key: key, Lane: events.Act, Turn: turn, At: time.Now(), Results: []events.Result{{Status: events.Refused, Reason: reason}}}
+	o := events.Outcome{Controller: counter, Key: key, Lane: events.LaneWrite, Turn: turn, At: time.Now(), Results: []events.Result{{Status: events.Refused, Reason: reason}}}
 	w.put(o, subject.Outcome(counter, o.Lane, o.Key))
 	w.outcome[o.Lane] = o
 	return o

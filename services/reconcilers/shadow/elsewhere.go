@@ -126,7 +126,7 @@ func lagText(read []kinds.Name, back map[kinds.Name]int) string {
 	return strings.Join(parts, " and ")
 }
 
-// reports tells whether KCM's status is the one that the controller would report if
+// reports reports whether KCM's status is the one that the controller would report if
 // the API server had refused it for the reason in that status, now or with that kind
 // a little behind: KCM may not have seen yet what it reported before. From then
 // on the controller knows of the refusal, as it would from an outcome.
@@ -143,14 +143,14 @@ func (m *Matcher) reports(b *book, d Operation, ask Asker, agrees func([]Want) b
 
 // refusal is a failure of the key's last turn, for a reason in the conditions of an
 // object, with which accepts is true for the controller's wants; nil if there is
-// none. known tells whether there is the view on which they are wanted.
+// none. known reports whether there is the view on which they are wanted.
 func (m *Matcher) refusal(b *book, status metav1.Object, back map[kinds.Name]int, ask Asker, accepts func([]Want) bool) (last *events.Outcome, known bool) {
 	if status == nil {
 		return nil, false
 	}
 	for _, words := range reasons(status) {
 		for _, ref := range b.attempts() {
-			last := &events.Outcome{Controller: m.described.Name, Key: b.key, UID: status.GetUID(), Lane: events.Act, Turn: 1, Results: []events.Result{{
+			last := &events.Outcome{Controller: m.described.Name, Key: b.key, UID: status.GetUID(), Lane: events.LaneWrite, Turn: 1, Results: []events.Result{{
 				Status: events.Failed, Ref: ref, Code: forbidden, Reason: string(metav1.StatusReasonForbidden), Message: words,
 			}}}
 			wants, ok := ask.Ask(b.key, View{Back: back, Last: last})

@@ -241,7 +241,7 @@ func (m *Matcher) changed(b *book, d Operation, ask Asker) (events.Finding, bool
 	return f, true
 }
 
-// enquires tells whether the controller's decisions depend on searches by the writer: what
+// enquires reports whether the controller's decisions depend on searches by the writer: what
 // a namespace holds, or which pods may need a claim.
 func (m *Matcher) enquires() bool {
 	return slices.ContainsFunc(m.described.Writes, func(w reconcile.Write) bool {

@@ -58,9 +58,9 @@ type Settings struct {
 // wants nothing.
 type Answer struct {
 	Key events.Key
-	// Acts and Tells are the sequences of the recorded turns of each lane, 0 for none.
+	// Writes and Reports are the sequences of the recorded turns of each lane, 0 for none.
 	// Because is their reason.
-	Acts, Tells uint64
+	Writes, Reports uint64
 	Because     string
 	Wants       []Want
 	// By is the change that caused the question; the zero value if it was a wake.
@@ -76,9 +76,9 @@ type Found struct {
 
 func (a Answer) turn(w Want) uint64 {
 	if w.Status {
-		return a.Tells
+		return a.Reports
 	}
-	return a.Acts
+	return a.Writes
 }
 
 // View selects the view on which to ask a controller. The zero value is the present
@@ -97,7 +97,7 @@ type Asker interface {
 	// Ask returns what the controller wants for a key; ok is false if there is no such
 	// view.
 	Ask(key events.Key, view View) (wants []Want, ok bool)
-	// AsGood tells whether, on a view, the controller might as well have deleted other
+	// AsGood reports whether, on a view, the controller might as well have deleted other
 	// as chosen.
 	AsGood(key events.Key, view View, chosen, other events.Ref) bool
 	// Object is the key's own object on the present view, nil if it does not exist.
@@ -167,13 +167,13 @@ func (m *Matcher) Standing() (count int) {
 // Last is what the controller may know of the key's last turn: nothing, or the result
 // of KCM's own attempt as KCM reports it.
 func (m *Matcher) Last(key events.Key, lane events.Lane) (events.Outcome, bool) {
-	if b := m.books[key]; b != nil && b.told != nil && lane == events.Act {
+	if b := m.books[key]; b != nil && b.told != nil && lane == events.LaneWrite {
 		return *b.told, true
 	}
 	return events.Outcome{}, false
 }
 
-// News tells whether an answer differs from the one before.
+// News reports whether an answer differs from the one before.
 func (m *Matcher) News(key events.Key, wants []Want) bool {
 	b := m.books[key]
 	if b == nil {
@@ -364,7 +364,7 @@ func (m *Matcher) keyOf(d Operation) (events.Key, bool) {
 	return events.Key{}, false
 }
 
-// lives tells whether a key's own object exists and is not being deleted. Operations
+// lives reports whether a key's own object exists and is not being deleted. Operations
 // around one that is being deleted may come from the garbage collector.
 func (m *Matcher) lives(key events.Key, uid types.UID, ask Asker) bool {
 	if m.described.Owns == nil {

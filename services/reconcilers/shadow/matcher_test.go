@@ -83,7 +83,7 @@ func (s *scene) Object(events.Key) metav1.Object {
 
 func (s *scene) wants(commands ...events.Command) []Found {
 	s.now = s.now.Add(time.Millisecond)
-	return s.Decided(Answer{Key: key, Acts: 7, Tells: 8, Because: "so", At: s.now, Wants: s.effects(commands...)})
+	return s.Decided(Answer{Key: key, Writes: 7, Reports: 8, Because: "so", At: s.now, Wants: s.effects(commands...)})
 }
 
 func (s *scene) effects(commands ...events.Command) []Want {
@@ -341,11 +341,11 @@ func TestRefusals(t *testing.T) {
 		return s.effects(create("web-a"), reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
 	}
 	s.wants(create("web-a"))
-	if _, known := s.Last(key, events.Act); known {
+	if _, known := s.Last(key, events.LaneWrite); known {
 		t.Error("a failure is known before anybody told of it")
 	}
 	expect(t, "the refusal", s.reports(told, failing), events.Unseen)
-	if o, known := s.Last(key, events.Act); !known || o.Results[0].Message != "exceeded quota" || o.UID == "" || o.UID != s.set.UID {
+	if o, known := s.Last(key, events.LaneWrite); !known || o.Results[0].Message != "exceeded quota" || o.UID == "" || o.UID != s.set.UID {
 		t.Errorf("the failure is %+v, %t", o, known)
 	}
 	expect(t, "what is refused", s.Advance(s.now.Add(2*time.Minute), s), events.Unseen)
@@ -359,7 +359,7 @@ func TestRefusals(t *testing.T) {
 		return s.effects(reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
 	}
 	expect(t, "the end of it", s.reports(told, func(st *appsv1.ReplicaSetStatus) { st.Conditions = nil }), events.Late)
-	if _, known := s.Last(key, events.Act); known {
+	if _, known := s.Last(key, events.LaneWrite); known {
 		t.Error("a failure is known that is over")
 	}
 }

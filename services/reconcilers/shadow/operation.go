@@ -84,7 +84,7 @@ func (d *Operation) sign(writers []events.Manager) {
 	}
 }
 
-// bound tells whether a scheduler has bound a pod to a node. A binding is the one write
+// bound reports whether a scheduler has bound a pod to a node. A binding is the one write
 // that does not change the field managers.
 func bound(was, now metav1.Object) bool {
 	before, ok := was.(*corev1.Pod)

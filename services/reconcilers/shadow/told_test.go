@@ -182,7 +182,7 @@ func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 	expect(t, "what cannot be asked", s.reports(told, func(st *appsv1.ReplicaSetStatus) { failing(st); st.Replicas = 1 }), events.KCMOnly)
 }
 
-// The matcher remembers a refusal as long as it lasts. An act that waits on it is unseen; a report
+// The matcher remembers a refusal as long as it lasts. A write that waits on it is unseen; a report
 // that KCM does not write is not.
 func TestWhatWaitsOnARefusal(t *testing.T) {
 	s := begin()
@@ -200,10 +200,10 @@ func TestWhatWaitsOnARefusal(t *testing.T) {
 		s.now = s.now.Add(10 * time.Minute)
 		s.Advance(s.now, s)
 	}
-	if _, known := s.Last(key, events.Act); !known {
+	if _, known := s.Last(key, events.LaneWrite); !known {
 		t.Error("a refusal is forgotten while it lasts")
 	}
-	if _, known := s.Last(key, events.Tell); known {
+	if _, known := s.Last(key, events.LaneStatus); known {
 		t.Error("a refusal is known of reports")
 	}
 }

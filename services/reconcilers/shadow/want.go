@@ -158,7 +158,7 @@ func unnamed(body fields.Tree) fields.Tree {
 	return kept
 }
 
-// about tells whether a want and an operation concern the same thing: they change
+// about reports whether a want and an operation concern the same thing: they change
 // the same part of an object, or are both creates, or both deletes, of one kind.
 func (w Want) about(d Operation) bool {
 	if w.Verb != d.Verb || w.Ref.Kind != d.Ref.Kind {

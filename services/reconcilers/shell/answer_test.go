@@ -58,27 +58,27 @@ func TestParkingThatFailsIsRepeated(t *testing.T) {
 	away := errors.New("the bus is away")
 	parks := func(what string) {
 		t.Helper()
-		if got := o.takeRecalls(); len(got) != 1 || got[0] != events.Park {
+		if got := o.takeRecalls(); len(got) != 1 || got[0] != events.LanePark {
 			t.Fatalf("%s: recalls are %v", what, got)
 		}
 	}
 	parks("at first")
-	o.engine.Recalled(web, events.Park, Past{}, away)
+	o.engine.Recalled(web, events.LanePark, Past{}, away)
 	o.pass(time.Second)
 	parks("after a recall that failed")
-	o.engine.Recalled(web, events.Park, Past{}, nil)
-	o.take(events.Park)
-	o.answer(events.Park, 0, away)
+	o.engine.Recalled(web, events.LanePark, Past{}, nil)
+	o.take(events.LanePark)
+	o.answer(events.LanePark, 0, away)
 	if parked := o.engine.Parked(); len(parked) > 0 {
 		t.Errorf("while nothing is stored, parked are %+v", parked)
 	}
 	o.pass(time.Second)
 	parks("after a record that failed")
-	o.engine.Recalled(web, events.Park, Past{Sequence: 7}, nil)
-	if park := o.take(events.Park); park.expect != 7 {
+	o.engine.Recalled(web, events.LanePark, Past{Sequence: 7}, nil)
+	if park := o.take(events.LanePark); park.expect != 7 {
 		t.Errorf("stored behind %d, want 7", park.expect)
 	}
-	o.answer(events.Park, 8, nil)
+	o.answer(events.LanePark, 8, nil)
 	if parked := o.engine.Parked(); len(parked) != 1 || !strings.Contains(parked[0].Reason, "a set that breaks") {
 		t.Errorf("parked are %+v", parked)
 	}

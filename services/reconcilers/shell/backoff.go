@@ -34,7 +34,7 @@ func (d *Engine) backoff(e *entry, l *lane, a answer) time.Time {
 	return l.notBefore
 }
 
-// hasForeignChange tells whether a change asks for the key that the lane's last turn had not seen, that
+// hasForeignChange reports whether a change asks for the key that the lane's last turn had not seen, that
 // another program made, and that is not of the key's own object.
 func (d *Engine) hasForeignChange(e *entry, l *lane) (some bool) {
 	d.memory.view(d.name, nil, func(s snapshot) {
@@ -43,13 +43,13 @@ func (d *Engine) hasForeignChange(e *entry, l *lane) (some bool) {
 				return false
 			}
 			made := func(r events.Result) bool { return r.Ref == t.Ref && s.is(r) }
-			return !slices.ContainsFunc(e.act.last.Results, made) && !slices.ContainsFunc(e.tell.last.Results, made)
+			return !slices.ContainsFunc(e.write.last.Results, made) && !slices.ContainsFunc(e.status.last.Results, made)
 		})
 	})
 	return some
 }
 
-// is tells whether an object is now as a result left it.
+// is reports whether an object is now as a result left it.
 func (s snapshot) is(r events.Result) bool {
 	k, ok := s.kind(r.Ref.Kind)
 	if !ok || !r.OK() {

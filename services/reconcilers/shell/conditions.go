@@ -54,7 +54,7 @@ var conditions = []condition{
 
 // noOutcome: the outcome of the key's last turn is not known.
 func (d *Engine) noOutcome(e *entry, since time.Time) (hold, bool) {
-	for _, l := range []*lane{&e.act, &e.tell} {
+	for _, l := range []*lane{&e.write, &e.status} {
 		if e.awaitsLane(l) && l.turn > l.outcome && l.storing.IsZero() {
 			return hold{since: latest(latest(l.since, d.inFlight[l.turn]), latest(since, d.heardAt)), about: d.describeWriters()}, true
 		}
@@ -64,7 +64,7 @@ func (d *Engine) noOutcome(e *entry, since time.Time) (hold, bool) {
 
 // notSeen: an effect of the key's last turn has not come back.
 func (d *Engine) notSeen(e *entry, since time.Time) (hold, bool) {
-	for _, l := range []*lane{&e.act, &e.tell} {
+	for _, l := range []*lane{&e.write, &e.status} {
 		if e.awaitsLane(l) && len(l.effects) > 0 {
 			return hold{since: latest(latest(l.effects[0].since, since), d.seenAt), about: string(l.effects[0].result.Ref.Kind)}, true
 		}
@@ -101,7 +101,7 @@ func inconsistent(name events.Condition) func(*Engine, *entry, time.Time) (hold,
 
 // backingOff: the engine looks at the key again at a known moment.
 func (d *Engine) backingOff(e *entry, since time.Time) (hold, bool) {
-	until := latest(latest(e.until, e.requeueTime), latest(e.act.notBefore, e.tell.notBefore))
+	until := latest(latest(e.until, e.requeueTime), latest(e.write.notBefore, e.status.notBefore))
 	return hold{since: since, until: until}, e.wants() && d.now.Before(until)
 }
 
@@ -128,7 +128,7 @@ func (d *Engine) Key(key events.Key) events.KeyState {
 		e = &entry{key: key}
 	}
 	k := events.KeyState{
-		Known: known, Reason: "nothing asks for a turn", Act: e.act.state(), Tell: e.tell.state(),
+		Known: known, Reason: "nothing asks for a turn", Write: e.write.state(), Status: e.status.state(),
 		WakeAt: timeOrNil(e.wake), Causes: slices.Clone(e.triggers),
 	}
 	since, pending := d.pending[e]

@@ -55,7 +55,7 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 		"its turn has no outcome": {reach: func(o *office) { acted(o) }, waits: events.NoOutcome, about: "no writer says that it is there"},
 		"its effects are not seen": {reach: func(o *office) {
 			acted(o)
-			o.outcome(events.Act, 10, created("p", "5"))
+			o.outcome(events.LaneWrite, 10, created("p", "5"))
 		}, waits: events.NotSeen, about: "pods"},
 		"the bus does not answer": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -63,8 +63,8 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 		"the bus refuses": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 			o.recalled(Past{}, Past{})
-			o.take(events.Act)
-			o.answer(events.Act, 0, full)
+			o.take(events.LaneWrite)
+			o.answer(events.LaneWrite, 0, full)
 		}, waits: events.BusRefuses, about: full.Error()},
 		"it backs off": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
@@ -104,8 +104,8 @@ func acted(o *office) {
 	o.t.Helper()
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
 }
 
 // TestAKeyTellsOfItsTurns: the last turn and outcome of each lane, and the effects that have
@@ -116,10 +116,10 @@ func TestAKeyTellsOfItsTurns(t *testing.T) {
 		t.Error("a key is known that there never was")
 	}
 	acted(o)
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	want := events.LaneState{Turn: 10, Outcome: 10, Unseen: []events.Ref{{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}}
-	if k := o.engine.Key(web); !k.Known || !cmp.Equal(k.Act, want) {
-		t.Errorf("it says %+v, want %+v", k.Act, want)
+	if k := o.engine.Key(web); !k.Known || !cmp.Equal(k.Write, want) {
+		t.Errorf("it says %+v, want %+v", k.Write, want)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestKeysThatWaitForLongAreCounted(t *testing.T) {
 	if w := o.engine.Waiting(); !cmp.Equal(w, want) {
 		t.Errorf("it says %+v, want %+v", w, want)
 	}
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	if w := o.engine.Waiting(); len(w) > 0 {
 		t.Errorf("the outcome is there, and it says %+v", w)
 	}
@@ -166,9 +166,9 @@ func TestWhichConditionsHoldAKey(t *testing.T) {
 		"it wants a turn":             {func(_ *Engine, e *entry) { e.dirty = true }, events.KeysWait, web.String(), false},
 		"parked":                      {func(_ *Engine, e *entry) { e.parked = &Parked{Reason: "it breaks"} }, events.Parked, "it breaks", false},
 		"parked, and asked for":       {func(_ *Engine, e *entry) { e.parked, e.dirty = &Parked{}, true }, events.KeysWait, web.String(), false},
-		"a report without an outcome": {func(_ *Engine, e *entry) { e.tell.turn = 7 }, events.NoOutcome, "no writer says that it is there", false},
-		"a turn that is being stored": {func(d *Engine, e *entry) { e.tell.turn, e.tell.storing, e.round = 7, d.now, &round{} }, events.BusRefuses, "it does not answer", false},
-		"a report that is not seen":   {func(_ *Engine, e *entry) { e.tell.effects = []effect{of("nodes", "n", "u", "5", false)} }, events.NotSeen, "nodes", false},
+		"a report without an outcome": {func(_ *Engine, e *entry) { e.status.turn = 7 }, events.NoOutcome, "no writer says that it is there", false},
+		"a turn that is being stored": {func(d *Engine, e *entry) { e.status.turn, e.status.storing, e.round = 7, d.now, &round{} }, events.BusRefuses, "it does not answer", false},
+		"a report that is not seen":   {func(_ *Engine, e *entry) { e.status.effects = []effect{of("nodes", "n", "u", "5", false)} }, events.NotSeen, "nodes", false},
 		"no turn is taken":            {func(d *Engine, e *entry) { e.dirty, d.storeRefusal.err = true, away }, events.BusRefuses, "away", false},
 		"nothing is recalled":         {func(d *Engine, e *entry) { e.dirty, d.recallRefusal.err = true, away }, events.BusRefuses, "away", false},
 		"a round goes on":             {func(_ *Engine, e *entry) { e.round = &round{} }, events.BusRefuses, "it does not answer", false},
@@ -177,8 +177,8 @@ func TestWhichConditionsHoldAKey(t *testing.T) {
 			e.dirty, d.inconsistent, d.memory.kinds[kinds.Pods.Name].inconsistent = true, []*entry{e}, true
 		}, events.CacheInconsistent, "pods", false},
 		"another key waits for it":    {func(d *Engine, e *entry) { e.dirty, d.inconsistent = true, []*entry{{}} }, events.KeysWait, web.String(), false},
-		"its act backs off":           {func(d *Engine, e *entry) { e.dirty, e.act.notBefore = true, hour(d) }, events.BackingOff, "", true},
-		"its report backs off":        {func(d *Engine, e *entry) { e.dirty, e.tell.notBefore = true, hour(d) }, events.BackingOff, "", true},
+		"its write backs off":         {func(d *Engine, e *entry) { e.dirty, e.write.notBefore = true, hour(d) }, events.BackingOff, "", true},
+		"its report backs off":        {func(d *Engine, e *entry) { e.dirty, e.status.notBefore = true, hour(d) }, events.BackingOff, "", true},
 		"it is to be looked at later": {func(d *Engine, e *entry) { e.dirty, e.requeueTime = true, hour(d) }, events.BackingOff, "", true},
 		"it was to be looked at now":  {func(d *Engine, e *entry) { e.dirty, e.until = true, d.now }, events.KeysWait, web.String(), false},
 	} {
@@ -229,13 +229,13 @@ func TestWhichKeyHasWaitedLongest(t *testing.T) {
 	o.pass(time.Minute)
 	for n, called := range []string{"c", "a", "b"} {
 		e := o.engine.entry(events.Key{Name: called})
-		e.known, e.act.turn = true, 7
+		e.known, e.write.turn = true, 7
 		o.engine.pending[e] = epoch.Add(time.Duration((n+1)%3) * time.Second)
 	}
 	o.engine.pending[o.engine.entry(events.Key{Name: "at rest"})] = epoch
 	o.engine.pending[&entry{key: events.Key{Name: "forgotten"}, dirty: true}] = epoch
 	parked := o.engine.entry(events.Key{Name: "parked"})
-	parked.parked, parked.known, parked.act.turn = &Parked{}, true, 7
+	parked.parked, parked.known, parked.write.turn = &Parked{}, true, 7
 	o.engine.pending[parked] = epoch
 	want := map[events.Condition]Waiting{events.NoOutcome: {Keys: 3, Oldest: events.Key{Name: "b"}, Since: epoch, About: "no writer says that it is there"}}
 	if w := o.engine.Waiting(); !cmp.Equal(w, want) {

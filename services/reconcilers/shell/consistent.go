@@ -8,7 +8,7 @@ package shell
 // compareCensus compares a kind with the census of the delta that was folded last.
 func (k *kindMemory) compareCensus() { k.inconsistent = k.told.Known && k.told != k.tally.Census() }
 
-// inconsistent tells whether a kind that the controller reads is inconsistent.
+// inconsistent reports whether a kind that the controller reads is inconsistent.
 func (s snapshot) inconsistent() bool {
 	for at, k := range s.memory.kinds {
 		if k.inconsistent && s.reader.reads(at) {

@@ -48,10 +48,10 @@ func TestNothingIsDecidedOnAnInconsistentView(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	o.none()
 	fold(log[2])
-	if turn := o.take(events.Act); len(turn.Commands) != 1 {
+	if turn := o.take(events.LaneWrite); len(turn.Commands) != 1 {
 		t.Errorf("the turn is %+v", turn)
 	}
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
 // A deletion that a relist found in a new epoch has a version of the old epoch. It must not
@@ -69,5 +69,5 @@ func TestABurialOfTheOldEpochIsNoEffectOfTheNew(t *testing.T) {
 	o.none()
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
 	o.setsToo()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }

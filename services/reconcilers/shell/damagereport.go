@@ -48,7 +48,7 @@ func (t *damageReport) signal() chan struct{} {
 	return t.started
 }
 
-// end ends the trouble, and tells whether there was any.
+// end ends the trouble, and reports whether there was any.
 func (t *damageReport) end() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

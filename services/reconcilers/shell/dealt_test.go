@@ -89,14 +89,14 @@ func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
 	is("while the key is recalled", 1, 1)
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 2))
 	is("while the turn is being stored", 1, 1)
-	o.answer(events.Act, 10, nil)
-	o.answer(o.take(events.Tell).Lane, 11, nil)
+	o.answer(events.LaneWrite, 10, nil)
+	o.answer(o.take(events.LaneStatus).Lane, 11, nil)
 	is("when its turns are stored", 2, 2)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 3, 1, ""))
-	is("while the act of before has no outcome", 2, 2)
+	is("while the write of before has no outcome", 2, 2)
 }
 
 // The loop reports the position a little later, without another event.
@@ -116,7 +116,7 @@ func TestALoopTellsHowFarItGot(t *testing.T) {
 			t.Errorf("%d is dealt with before the loop was told", got)
 		}
 		for range 3 {
-			l.Tell(func(d *Engine) { d.Folded(kinds.Pods.Name) })
+			l.Do(func(d *Engine) { d.Folded(kinds.Pods.Name) })
 			synctest.Wait()
 		}
 		time.Sleep(2 * countEvery) // virtual

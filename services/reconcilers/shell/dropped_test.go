@@ -54,7 +54,7 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 		"as old as the oldest, or about": {nil, bus.State{Last: 9, Messages: 2, Begins: at.Add(time.Second / 2), Now: later}, false},
 	} {
 		s := lastTurn{events.Message{Sequence: 10, Time: at}, c.outcome, c.state}
-		pasts, err := recall(t.Context(), s, "toy", []laneOf{{web, events.Act}}, Signatures{})
+		pasts, err := recall(t.Context(), s, "toy", []laneOf{{web, events.LaneWrite}}, Signatures{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestAKeyWhoseOutcomeWasDroppedGoesOn(t *testing.T) {
 	past := underWay(10)
 	past.Dropped = true
 	o.recalled(past, Past{})
-	if turn := o.take(events.Act); turn.expect != 10 || turn.Repeats != 0 {
+	if turn := o.take(events.LaneWrite); turn.expect != 10 || turn.Repeats != 0 {
 		t.Errorf("the next turn is %+v", turn)
 	}
 }

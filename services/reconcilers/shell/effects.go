@@ -20,7 +20,7 @@ type effect struct {
 	seen      uint64    // if set, no effect, but the position in the kind's stream that the last turn had seen
 }
 
-// becomesVisible tells whether the memory will see a result. An unchanged object may not have been
+// becomesVisible reports whether the memory will see a result. An unchanged object may not have been
 // seen yet: for example a create that was carried out twice, whose first outcome was never
 // stored. And the memory has to see the object that conflicted with a command before the
 // controller decides the same again.
@@ -86,13 +86,13 @@ func (d *Engine) recheckIf(kind kinds.Name, may func(*entry) bool) {
 			still = append(still, e)
 			continue
 		}
-		act, tell := e.act.settled(), e.tell.settled()
+		write, status := e.write.settled(), e.status.settled()
 		if d.dropReturned(e); e.awaits(kind) {
 			still = append(still, e)
 		} else {
 			e.listed = slices.DeleteFunc(e.listed, func(k kinds.Name) bool { return k == kind })
 		}
-		if act != e.act.settled() || tell != e.tell.settled() {
+		if write != e.write.settled() || status != e.status.settled() {
 			d.enqueue(e, afterChange)
 		}
 	}
@@ -101,7 +101,7 @@ func (d *Engine) recheckIf(kind kinds.Name, may func(*entry) bool) {
 }
 
 func (e *entry) awaits(kind kinds.Name) bool {
-	for _, l := range []*lane{&e.act, &e.tell} {
+	for _, l := range []*lane{&e.write, &e.status} {
 		for _, due := range l.effects {
 			if due.result.Ref.Kind == kind {
 				return true
@@ -113,9 +113,9 @@ func (e *entry) awaits(kind kinds.Name) bool {
 
 // dropReturned drops the effects that have come back, or that cannot come back.
 func (d *Engine) dropReturned(e *entry) {
-	if len(e.act.effects)+len(e.tell.effects) > 0 {
+	if len(e.write.effects)+len(e.status.effects) > 0 {
 		d.memory.view(d.name, nil, func(s snapshot) {
-			for _, l := range []*lane{&e.act, &e.tell} {
+			for _, l := range []*lane{&e.write, &e.status} {
 				open := l.effects[:0]
 				for _, due := range l.effects {
 					if !s.hasReturned(due) && !s.lost(due) && !d.hasNoStream(s, due) {
@@ -129,7 +129,7 @@ func (d *Engine) dropReturned(e *entry) {
 			}
 		})
 	}
-	for _, l := range []*lane{&e.act, &e.tell} {
+	for _, l := range []*lane{&e.write, &e.status} {
 		d.effectsSeen(l)
 		if l.settled() && l.remember && l.last.OK() && (!d.described.Remembers || len(l.last.Results) > maxRemembered && !hasAnswer(l.last)) {
 			l.last, l.remember = events.Outcome{}, false
@@ -141,12 +141,12 @@ func (d *Engine) dropReturned(e *entry) {
 // answers no question.
 const maxRemembered = 64
 
-// hasAnswer tells whether an outcome has the answer of a command `ask`.
+// hasAnswer reports whether an outcome has the answer of a command `ask`.
 func hasAnswer(o events.Outcome) bool {
 	return slices.ContainsFunc(o.Results, func(r events.Result) bool { return r.Status == events.Answered })
 }
 
-// hasNoStream tells whether the kind of an effect has no stream. Only a controller that reads every
+// hasNoStream reports whether the kind of an effect has no stream. Only a controller that reads every
 // kind needs this, and only a discovery that began after the effect was known can tell: for a
 // kind that a controller names, the engine stays shut until the kind has a stream.
 func (d *Engine) hasNoStream(s snapshot, u effect) bool {
@@ -155,7 +155,7 @@ func (d *Engine) hasNoStream(s snapshot, u effect) bool {
 	return !known && !d.named[kind] && !d.shut[kind] && u.discovery <= d.discovered
 }
 
-// lost tells whether an effect cannot come back any more: it was made and undone while the
+// lost reports whether an effect cannot come back any more: it was made and undone while the
 // streams kept no trace of it. The kind's log has been folded beyond the effect's version, and
 // up to its end as looked up after that.
 func (s snapshot) lost(u effect) bool {
@@ -163,7 +163,7 @@ func (s snapshot) lost(u effect) bool {
 	return ok && u.goal > 0 && k.position >= u.goal-1 && s.reportedBeyond(u) && (u.seen == 0 || k.reportedAgain(u))
 }
 
-// reportedBeyond tells whether the watcher has reported everything up to the time of an effect.
+// reportedBeyond reports whether the watcher has reported everything up to the time of an effect.
 func (s snapshot) reportedBeyond(u effect) bool {
 	k, ok := s.memory.kinds[u.result.Ref.Kind]
 	switch {
@@ -189,19 +189,19 @@ func (d *Engine) checkEffects(e *entry) {
 	if d.entries[e.key] != e {
 		return
 	}
-	act, tell := e.act.settled(), e.tell.settled()
-	if d.dropReturned(e); act != e.act.settled() || tell != e.tell.settled() {
+	write, status := e.write.settled(), e.status.settled()
+	if d.dropReturned(e); write != e.write.settled() || status != e.status.settled() {
 		d.enqueue(e, afterChange)
 	}
 	d.requeue(e)
-	if len(e.act.effects)+len(e.tell.effects) == 0 {
+	if len(e.write.effects)+len(e.status.effects) == 0 {
 		return
 	}
-	d.reportOverdue(e.act.effects)
-	d.reportOverdue(e.tell.effects)
+	d.reportOverdue(e.write.effects)
+	d.reportOverdue(e.status.effects)
 	var ask []kinds.Name
 	d.memory.view(d.name, nil, func(s snapshot) {
-		for _, l := range []*lane{&e.act, &e.tell} {
+		for _, l := range []*lane{&e.write, &e.status} {
 			for i, due := range l.effects {
 				if due.goal == 0 && s.reportedBeyond(due) {
 					l.effects[i].asked = true
@@ -238,7 +238,7 @@ func (d *Engine) Reached(kind kinds.Name, sequence uint64, err error) {
 		return // the next call of impatient asks again
 	}
 	for _, e := range d.awaiting[kind] {
-		for _, l := range []*lane{&e.act, &e.tell} {
+		for _, l := range []*lane{&e.write, &e.status} {
 			for i, due := range l.effects {
 				if due.asked && due.goal == 0 && due.result.Ref.Kind == kind {
 					l.effects[i].goal = sequence + 1 // 0 means unknown

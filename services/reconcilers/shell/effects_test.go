@@ -15,7 +15,7 @@ import (
 // Patience: once until the bus answers, and again if the answer is an error.
 func TestAnEffectThatStaysAwayIsAskedAbout(t *testing.T) {
 	o := begun(t, Settings{Patience: 3 * time.Second})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.mark(kinds.Pods.Kind, "6", 1)
 	asked := func(what string, want int) {
 		t.Helper()
@@ -40,18 +40,18 @@ func TestAnEffectThatStaysAwayIsAskedAbout(t *testing.T) {
 	o.pass(time.Minute)
 	asked("while it is read to there", 2)
 	o.mark(kinds.Pods.Kind, "7", 2)
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // The engine does not ask about an effect beyond the version up to which its kind has been
 // reported.
 func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"), created("q", "9"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"), created("q", "9"))
 	o.mark(kinds.Pods.Kind, "6", 1)
 	o.pass(time.Minute)
 	asked := func() (all []string) {
-		for _, u := range o.engine.entries[web].act.effects {
+		for _, u := range o.engine.entries[web].write.effects {
 			if u.asked {
 				all = append(all, u.result.Ref.Name)
 			}
@@ -64,8 +64,8 @@ func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	o.engine.Reached(kinds.Pods.Name, 1, nil)
 	o.run()
 	o.none() // the other one is still to come
-	if e := o.engine.entries[web]; len(e.act.effects) != 1 || e.act.effects[0].goal != 0 {
-		t.Errorf("awaited are %+v", e.act.effects)
+	if e := o.engine.entries[web]; len(e.write.effects) != 1 || e.write.effects[0].goal != 0 {
+		t.Errorf("awaited are %+v", e.write.effects)
 	}
 	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 9))
 	if len(o.stored) == 0 {
@@ -78,17 +78,17 @@ func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
 	asked := func(u effect, goal uint64) effect { u.asked, u.goal = true, goal; return u }
-	e.act.effects = []effect{
+	e.write.effects = []effect{
 		asked(of("pods", "a", "u", "5", false), 0), of("pods", "b", "u", "5", false), asked(of("pods", "c", "u", "5", false), 5),
 		asked(of(kinds.ReplicaSets.Name, "d", "u", "5", false), 0),
 	}
-	e.tell.effects = []effect{asked(of("pods", "e", "u", "5", false), 0)}
-	o.engine.awaitEffects(e, &e.act)
-	o.engine.awaitEffects(e, &e.tell)
+	e.status.effects = []effect{asked(of("pods", "e", "u", "5", false), 0)}
+	o.engine.awaitEffects(e, &e.write)
+	o.engine.awaitEffects(e, &e.status)
 	o.engine.reaching["pods"] = true
 	o.engine.Reached("pods", 7, nil)
 	var goals []uint64
-	for _, u := range append(e.act.effects, e.tell.effects...) {
+	for _, u := range append(e.write.effects, e.status.effects...) {
 		goals = append(goals, u.goal)
 	}
 	if want := []uint64{8, 0, 5, 0, 8}; !cmp.Equal(goals, want) || o.engine.reaching["pods"] {
@@ -100,13 +100,13 @@ func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	if o.engine.awaitEffects(e, &e.act); e.effectCheckSet || len(o.engine.timers.list) != 0 {
+	if o.engine.awaitEffects(e, &e.write); e.effectCheckSet || len(o.engine.timers.list) != 0 {
 		t.Error("a key that awaits nothing looks after something")
 	}
-	e.act.effects, e.tell.effects = []effect{of("pods", "a", "u", "5", false)}, []effect{of("pods", "b", "u", "5", false)}
+	e.write.effects, e.status.effects = []effect{of("pods", "a", "u", "5", false)}, []effect{of("pods", "b", "u", "5", false)}
 	for range 3 {
-		o.engine.awaitEffects(e, &e.act)
-		o.engine.awaitEffects(e, &e.tell)
+		o.engine.awaitEffects(e, &e.write)
+		o.engine.awaitEffects(e, &e.status)
 	}
 	for range 3 {
 		if !e.effectCheckSet || len(o.engine.timers.list) != 1 {
@@ -114,7 +114,7 @@ func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 		}
 		o.pass(o.engine.settings.Patience)
 	}
-	e.act.effects, e.tell.effects = nil, nil
+	e.write.effects, e.status.effects = nil, nil
 	if o.pass(o.engine.settings.Patience); e.effectCheckSet || len(o.engine.timers.list) != 0 {
 		t.Errorf("when nothing is awaited it looks after it: %t, with %d timers", e.effectCheckSet, len(o.engine.timers.list))
 	}
@@ -124,7 +124,7 @@ func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 func TestAKeyThatIsGoneIsNotLookedAfter(t *testing.T) {
 	o := open(t, Settings{})
 	gone := &entry{key: web, dirty: true}
-	gone.act.effects = []effect{of("pods", "p", "u", "5", false)}
+	gone.write.effects = []effect{of("pods", "p", "u", "5", false)}
 	o.mark(kinds.Pods.Kind, "6", 1)
 	if o.engine.checkEffects(gone); len(o.reaches) > 0 || gone.effectCheckSet || o.engine.Busy() {
 		t.Errorf("it asks where %v end; it is looked after: %t", o.reaches, gone.effectCheckSet)
@@ -135,14 +135,14 @@ func TestAKeyThatIsGoneIsNotLookedAfter(t *testing.T) {
 func TestWhatHasComeBackAsksForATurn(t *testing.T) {
 	back, out := of("pods", "p", "uid-p", "5", false), of("pods", "q", "uid-q", "6", false)
 	for what, c := range map[string]struct {
-		act, tell []effect
-		want      bool
+		write, status []effect
+		want          bool
 	}{
-		"an act":                    {[]effect{back}, nil, true},
+		"a write":                   {[]effect{back}, nil, true},
 		"a report":                  {nil, []effect{back}, true},
-		"an act, and no report":     {[]effect{back}, []effect{out}, true},
-		"a report, and no act":      {[]effect{out}, []effect{back}, true},
-		"a part of an act":          {[]effect{back, out}, nil, false},
+		"a write, and no report":    {[]effect{back}, []effect{out}, true},
+		"a report, and no write":    {[]effect{out}, []effect{back}, true},
+		"a part of a write":         {[]effect{back, out}, nil, false},
 		"a part of a report":        {nil, []effect{out, back}, false},
 		"nothing":                   {[]effect{out}, []effect{out}, false},
 		"as much of both as awaits": {[]effect{back}, []effect{back}, true},
@@ -154,9 +154,9 @@ func TestWhatHasComeBackAsksForATurn(t *testing.T) {
 			o := open(t, Settings{})
 			e := o.engine.entry(web)
 			o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})
-			e.act.effects, e.tell.effects = append([]effect(nil), c.act...), append([]effect(nil), c.tell...)
-			o.engine.awaitEffects(e, &e.act)
-			o.engine.awaitEffects(e, &e.tell)
+			e.write.effects, e.status.effects = append([]effect(nil), c.write...), append([]effect(nil), c.status...)
+			o.engine.awaitEffects(e, &e.write)
+			o.engine.awaitEffects(e, &e.status)
 			o.pass(time.Second)
 			look(o, e)
 			if e.dirty != c.want || e.queued != c.want {
@@ -179,8 +179,8 @@ func TestEachKeyThatAwaitsAKindIsLookedAt(t *testing.T) {
 	var all []*entry
 	for i, name := range []string{"a", "b", "c", "d"} {
 		e := o.engine.entry(events.Key{Namespace: "default", Name: name})
-		e.act.effects = []effect{of("pods", []string{"p", "q"}[i%2], "", "5", false)}
-		o.engine.awaitEffects(e, &e.act)
+		e.write.effects = []effect{of("pods", []string{"p", "q"}[i%2], "", "5", false)}
+		o.engine.awaitEffects(e, &e.write)
 		all = append(all, e)
 	}
 	o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})

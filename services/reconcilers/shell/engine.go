@@ -61,14 +61,14 @@ type Engine struct {
 
 // Tally counts what an engine did. All but Depth and Parked only grow.
 type Tally struct {
-	Depth, Parked int
-	Adds, Retries int
-	Nothing       int // turns that decided nothing
-	Acts, Tells   int // turns stored
-	Overtaken     int
-	Repeats       int // turns stored again because they had no outcome
-	Shut          int // times that the fence held a turn back
-	Broken        int // turns and mappings that panicked or broke a rule
+	Depth, Parked   int
+	Adds, Retries   int
+	Nothing         int // turns that decided nothing
+	Writes, Reports int // turns stored
+	Overtaken       int
+	Repeats         int // turns stored again because they had no outcome
+	Shut            int // times that the fence held a turn back
+	Broken          int // turns and mappings that panicked or broke a rule
 }
 
 // entry is the engine's state of one key.
@@ -82,21 +82,21 @@ type entry struct {
 	since time.Time // when the bus stored the oldest change that waits for a turn
 	first bool      // a turn was asked for without a known cause: its turn may begin a trace
 
-	round          *round
-	missed         bool // the key was to be looked at during the round
-	mustRecall     bool // recall the key even if it wants nothing: a stream has lost messages
-	recalling      int  // recalls without an answer
-	recallFailed   bool
-	unsettled      bool // a lane was unsettled when the recall began
-	known          bool // both lanes have been recalled from the streams
-	act, tell      lane
-	wrote          string        // the version that the newest write of the key's own object made
-	listed         []kinds.Name  // the kinds whose awaiting list has this entry
-	effectCheckSet bool          // a timer is set that checks effects that have not come back
-	acted, told    time.Time     // when this engine last stored a turn that acts, and a report
-	passedOver     time.Time     // since when reports have waited while acts went ahead; zero: none has
-	took           time.Duration // how long the last report took until its outcome was known
-	unsure         time.Time     // when a report last had to wait for the outcome of an act
+	round                 *round
+	missed                bool // the key was to be looked at during the round
+	mustRecall            bool // recall the key even if it wants nothing: a stream has lost messages
+	recalling             int  // recalls without an answer
+	recallFailed          bool
+	unsettled             bool // a lane was unsettled when the recall began
+	known                 bool // both lanes have been recalled from the streams
+	write, status         lane
+	wrote                 string        // the version that the newest write of the key's own object made
+	listed                []kinds.Name  // the kinds whose awaiting list has this entry
+	effectCheckSet        bool          // a timer is set that checks effects that have not come back
+	lastWrite, lastReport time.Time     // when this engine last stored a turn that acts, and a report
+	passedOver            time.Time     // since when reports have waited while writes went ahead; zero: none has
+	took                  time.Duration // how long the last report took until its outcome was known
+	unsure                time.Time     // when a report last had to wait for the outcome of a write
 
 	wake        time.Time // the moment of the scheduled wake
 	requeueTime time.Time // the earliest timer that looks at the key again
@@ -152,7 +152,7 @@ func NewEngine(controller reconcile.Any, memory *Memory, door IO, settings Setti
 	return d
 }
 
-// reads tells whether the controller sees changes of a kind. It rests on what the controller
+// reads reports whether the controller sees changes of a kind. It rests on what the controller
 // declares, never on the kinds that the memory follows by now: an outcome may arrive before its
 // kind is followed.
 func (d *Engine) reads(kind kinds.Name) bool { return kind != "" && (d.every || d.named[kind]) }
@@ -185,8 +185,8 @@ func (d *Engine) Open(kind kinds.Name) {
 	delete(d.forgotten, kind)
 	d.epochs[kind], _ = d.memory.epoch(kind)
 	for _, e := range d.awaiting[kind] {
-		d.setEpochs(&e.act)
-		d.setEpochs(&e.tell)
+		d.setEpochs(&e.write)
+		d.setEpochs(&e.status)
 	}
 	d.recheck(kind)
 	d.Folded(kind)
@@ -199,7 +199,7 @@ func (d *Engine) Open(kind kinds.Name) {
 	}
 }
 
-// HasOpened tells whether the engine is open, or has been open once.
+// HasOpened reports whether the engine is open, or has been open once.
 func (d *Engine) HasOpened() bool { return d.askedAll || len(d.shut) == 0 }
 
 // shutForEpoch shuts the engine while a kind is being listed in a new epoch: the API server was
@@ -249,10 +249,10 @@ func (d *Engine) Forgot(kind kinds.Name, keys []events.Key) {
 	d.Shut(kind)
 	d.forgotten[kind] = true
 	for _, e := range d.sorted() {
-		settled := e.act.settled() && e.tell.settled()
+		settled := e.write.settled() && e.status.settled()
 		// The memory has forgotten the effects that had come back: the fence has to wait for
 		// them anew, recalling its lanes from the streams.
-		e.act.outcome, e.tell.outcome = 0, 0
+		e.write.outcome, e.status.outcome = 0, 0
 		if e.invalidate(); !settled {
 			// Its awaited effects may never be reported again: their objects may be deleted by
 			// now.
@@ -337,7 +337,7 @@ func (d *Engine) Next() (at time.Time, ok bool) {
 	return d.timers.list[0].at, true
 }
 
-// Busy tells whether Step has something to do.
+// Busy reports whether Step has something to do.
 func (d *Engine) Busy() bool { return len(d.shut) == 0 && d.queue.depth > 0 }
 
 // Step looks at one key, and makes its turn if it may have one. It returns false when the

@@ -94,13 +94,13 @@ func (o *office) pass(d time.Duration) {
 var web = events.Key{Namespace: "default", Name: "web"}
 
 // recalled answers both recalls of a key with the past of each lane.
-func (o *office) recalled(act, tell Past) {
+func (o *office) recalled(write, status Past) {
 	o.t.Helper()
-	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Act, events.Tell}) {
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LaneWrite, events.LaneStatus}) {
 		o.t.Fatalf("recalls are %v", got)
 	}
-	o.engine.Recalled(web, events.Act, act, nil)
-	o.engine.Recalled(web, events.Tell, tell, nil)
+	o.engine.Recalled(web, events.LaneWrite, write, nil)
+	o.engine.Recalled(web, events.LaneStatus, status, nil)
 	o.run()
 }
 
@@ -171,16 +171,16 @@ func created(name, version string) events.Result {
 	}
 }
 
-// begun is an office whose key web has an act turn, number 10, in flight: it creates one pod.
+// begun is an office whose key web has a turn of the write lane, number 10, in flight: it creates one pod.
 func begun(t *testing.T, settings Settings) *office {
 	o := open(t, settings)
 	first := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	if turn := o.take(events.Act); turn.expect != 0 || len(turn.Commands) != 1 {
+	if turn := o.take(events.LaneWrite); turn.expect != 0 || len(turn.Commands) != 1 {
 		t.Fatalf("the first turn is %+v", turn)
 	}
 	stillWaits(t, "before the turn is stored", first)
-	o.answer(events.Act, 10, nil)
+	o.answer(events.LaneWrite, 10, nil)
 	served(t, "after the turn is stored", first)
 	return o
 }
@@ -195,7 +195,7 @@ func TestAChangeWithoutKeysAsksForNothing(t *testing.T) {
 
 func TestAChangeAsksForTheFormerOwner(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.recallTellNothing()
 	released := o.change(kinds.Pods.Kind, events.Is, aPod("p", "", 6))
@@ -213,7 +213,7 @@ func (o *office) recallTellNothing() {
 		o.answer(s.Lane, at, nil)
 		o.outcome(s.Lane, at, events.Result{Status: events.Unchanged})
 		o.pass(time.Second)
-		if s.Lane == events.Tell {
+		if s.Lane == events.LaneStatus {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 1, 1, ""))
 		}
 	}
@@ -227,12 +227,12 @@ func TestManyChangesMakeOneTurn(t *testing.T) {
 	}
 	o.run()
 	o.recalled(Past{}, Past{})
-	turn := o.take(events.Act)
+	turn := o.take(events.LaneWrite)
 	o.none()
 	if len(turn.Triggers) != 5 || turn.ResourceVersion != "5" || turn.Seen[kinds.ReplicaSets.Name] != 5 {
 		t.Errorf("the turn does not name what it rests on: %+v", turn.Turn)
 	}
-	o.answer(events.Act, 1, nil)
+	o.answer(events.LaneWrite, 1, nil)
 	for _, w := range all {
 		served(t, "each change", w)
 	}
@@ -243,7 +243,7 @@ func TestActWaitsForOutcomeAndEffect(t *testing.T) {
 	o := begun(t, Settings{})
 	more := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	o.none()
-	late := o.outcome(events.Act, 10, created("p", "5"))
+	late := o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("other", "", 9))
 	o.run()
@@ -253,13 +253,13 @@ func TestActWaitsForOutcomeAndEffect(t *testing.T) {
 
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 10))
 	o.run()
-	turn := o.take(events.Act)
+	turn := o.take(events.LaneWrite)
 	if turn.expect != 10 || len(turn.Commands) != 1 {
 		t.Errorf("the second turn is %+v", turn)
 	}
-	tell := o.take(events.Tell)
-	o.answer(events.Act, 11, nil)
-	o.engine.Stored(tell.Key, events.Tell, 12, nil)
+	status := o.take(events.LaneStatus)
+	o.answer(events.LaneWrite, 11, nil)
+	o.engine.Stored(status.Key, events.LaneStatus, 12, nil)
 	o.run()
 	served(t, "the change", more)
 	served(t, "the outcome", late)
@@ -268,11 +268,11 @@ func TestActWaitsForOutcomeAndEffect(t *testing.T) {
 func TestReportsGoOnWhileActing(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	s := o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
-	if tell := o.take(events.Tell); len(tell.Commands) != 1 {
-		t.Errorf("the report is %+v", tell)
+	if status := o.take(events.LaneStatus); len(status.Commands) != 1 {
+		t.Errorf("the report is %+v", status)
 	}
 	o.none()
-	o.answer(events.Tell, 11, nil)
+	o.answer(events.LaneStatus, 11, nil)
 	served(t, "a change whose turn was whole", s)
 	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 6))
 	o.none() // the report is under way
@@ -282,14 +282,14 @@ func TestReportsArePaced(t *testing.T) {
 	o := open(t, Settings{Pace: time.Second})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Tell)
-	o.answer(events.Tell, 1, nil)
-	o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 1, nil)
+	o.outcome(events.LaneStatus, 1, events.Result{Status: events.Unchanged})
 	o.none()
 	o.pass(999 * time.Millisecond)
 	o.none()
 	o.pass(time.Millisecond)
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
 // When the API server is slow, reports do not take more than half of the time.
@@ -297,14 +297,14 @@ func TestAfterASlowReportIsARest(t *testing.T) {
 	o := open(t, Settings{Pace: 50 * time.Millisecond})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Tell)
-	o.answer(events.Tell, 1, nil)
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 1, nil)
 	o.pass(200 * time.Millisecond)
-	o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+	o.outcome(events.LaneStatus, 1, events.Result{Status: events.Unchanged})
 	o.pass(199 * time.Millisecond)
 	o.none()
 	o.pass(time.Millisecond)
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
 // A report that is passing waits for longer.
@@ -315,14 +315,14 @@ func TestWhatPassesRestsForLonger(t *testing.T) {
 		o := open(t, Settings{Pace: 50 * time.Millisecond})
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, "passes"))
 		o.recalled(Past{}, Past{})
-		o.take(events.Tell)
-		o.answer(events.Tell, 1, nil)
+		o.take(events.LaneStatus)
+		o.answer(events.LaneStatus, 1, nil)
 		o.pass(took)
-		o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+		o.outcome(events.LaneStatus, 1, events.Result{Status: events.Unchanged})
 		o.pass(rest - took - time.Millisecond)
 		o.none()
 		o.pass(time.Millisecond)
-		o.take(events.Tell)
+		o.take(events.LaneStatus)
 	}
 }
 
@@ -330,14 +330,14 @@ func TestOvertakenRecallsAndLooksAgain(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
 	stillWaits(t, "overtaken", s)
 	o.recalled(Past{Sequence: 7, Turn: &events.Turn{}}, Past{})
 	o.none() // the other's turn has no outcome yet
-	o.engine.Outcome(1, events.Outcome{Key: web, Lane: events.Act, Turn: 7, Results: []events.Result{{Status: events.Refused}}})
+	o.engine.Outcome(1, events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 7, Results: []events.Result{{Status: events.Refused}}})
 	o.pass(time.Second)
-	if turn := o.take(events.Act); turn.expect != 7 {
+	if turn := o.take(events.LaneWrite); turn.expect != 7 {
 		t.Errorf("stored behind %d, want 7", turn.expect)
 	}
 }
@@ -347,13 +347,13 @@ func TestAStaleDecisionIsMadeAgain(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	o.now = o.now.Add(time.Hour)
 	o.engine.Advance(o.now)
-	o.answer(events.Act, 0, ErrStale)
+	o.answer(events.LaneWrite, 0, ErrStale)
 	stillWaits(t, "stale", s)
 	o.recalled(Past{}, Past{})
-	if turn := o.take(events.Act); !turn.Now.Equal(o.now) {
+	if turn := o.take(events.LaneWrite); !turn.Now.Equal(o.now) {
 		t.Errorf("decided at %v, want %v", turn.Now, o.now)
 	}
 }
@@ -362,14 +362,14 @@ func TestStoreErrorIsTriedAgain(t *testing.T) {
 	o := open(t, Settings{})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 0, errors.New("the bus is away"))
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 0, errors.New("the bus is away"))
 	o.none()
 	stillWaits(t, "not stored", s)
 	o.pass(time.Second)
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 3, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 3, nil)
 	served(t, "stored", s)
 }
 
@@ -378,47 +378,47 @@ func TestFailureBacksOff(t *testing.T) {
 	failed := events.Result{Status: events.Failed, Message: "quota"}
 	turn, wait := uint64(10), 5*time.Millisecond
 	for attempt := 2; attempt < 8; attempt++ {
-		s := o.outcome(events.Act, turn, failed)
+		s := o.outcome(events.LaneWrite, turn, failed)
 		o.pass(wait - time.Millisecond)
 		o.none()
 		stillWaits(t, "during the backoff", s)
 		o.pass(time.Millisecond)
-		next := o.take(events.Act)
+		next := o.take(events.LaneWrite)
 		if next.Attempt != attempt {
 			t.Errorf("attempt %d, want %d", next.Attempt, attempt)
 		}
 		turn++
-		o.answer(events.Act, turn, nil)
+		o.answer(events.LaneWrite, turn, nil)
 		served(t, "after the backoff", s)
 		wait *= 2
 	}
-	if last, ok := o.engine.last(web, events.Act); !ok || last.OK() {
+	if last, ok := o.engine.last(web, events.LaneWrite); !ok || last.OK() {
 		t.Errorf("the failure is forgotten: %+v", last)
 	}
 }
 
 func TestConflictLooksAgainAtOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second})
-	o.outcome(events.Act, 10, events.Result{Status: events.Conflict})
-	o.take(events.Act)
-	o.answer(events.Act, 11, nil)
-	o.outcome(events.Act, 11, events.Result{Status: events.Conflict})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Conflict})
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 11, nil)
+	o.outcome(events.LaneWrite, 11, events.Result{Status: events.Conflict})
 	o.none()
 	o.pass(time.Second)
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 func TestSuccessForgetsFailures(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed})
 	o.pass(time.Second)
-	o.take(events.Act)
-	o.answer(events.Act, 11, nil)
-	o.outcome(events.Act, 11, events.Result{Status: events.Unchanged})
-	if _, ok := o.engine.last(web, events.Act); ok {
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 11, nil)
+	o.outcome(events.LaneWrite, 11, events.Result{Status: events.Unchanged})
+	if _, ok := o.engine.last(web, events.LaneWrite); ok {
 		t.Error("a settled success is remembered")
 	}
-	if turn := o.take(events.Act); turn.Attempt != 1 {
+	if turn := o.take(events.LaneWrite); turn.Attempt != 1 {
 		t.Errorf("attempt %d after a success", turn.Attempt)
 	}
 }
@@ -428,11 +428,11 @@ func TestRecallKnowsFailures(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{
 		Sequence: 9, Turn: &events.Turn{Attempt: 4, ResourceVersion: "1"},
-		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 9, Results: []events.Result{{Status: events.Failed}}},
+		Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 9, Results: []events.Result{{Status: events.Failed}}},
 	}, Past{})
 	o.none()
 	o.pass(40 * time.Millisecond)
-	if turn := o.take(events.Act); turn.Attempt != 5 || turn.expect != 9 {
+	if turn := o.take(events.LaneWrite); turn.Attempt != 5 || turn.expect != 9 {
 		t.Errorf("attempt %d behind %d", turn.Attempt, turn.expect)
 	}
 }
@@ -440,7 +440,7 @@ func TestRecallKnowsFailures(t *testing.T) {
 // A pod that was created and deleted while no watcher ran never comes back.
 func TestLostEffectIsGivenUpOnlyWithProof(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.pass(10 * time.Second)
 	if len(o.reaches) > 0 {
 		t.Fatal("asked where the stream ends before it was known to be beyond the effect")
@@ -457,7 +457,7 @@ func TestLostEffectIsGivenUpOnlyWithProof(t *testing.T) {
 	o.memory.Fold(kinds.Pods.Name, []events.Message{markAt(kinds.Pods.Kind, "7", 2)})
 	o.engine.Folded(kinds.Pods.Name)
 	o.run()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 func TestWakeIsScheduledOnceAndFiresHere(t *testing.T) {
@@ -535,7 +535,7 @@ func TestAKindThatIsFoundLaterIsAskedAbout(t *testing.T) {
 func TestSameInputsSameTurns(t *testing.T) {
 	play := func() []byte {
 		o := begun(t, Settings{})
-		o.outcome(events.Act, 10, created("p", "5"))
+		o.outcome(events.LaneWrite, 10, created("p", "5"))
 		o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 3, 0, ""))
 		text, err := json.Marshal(o.stored)

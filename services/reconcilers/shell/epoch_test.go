@@ -41,7 +41,7 @@ func (o *office) setsToo() {
 
 func (o *office) applied(turn uint64, version string, epoch uint64) {
 	o.heard(events.Outcome{
-		Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{created("p", version)},
+		Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: turn, Results: []events.Result{created("p", version)},
 		Epochs: events.Epochs{kinds.Pods.Name: epoch},
 	})
 }
@@ -59,7 +59,7 @@ func TestAnEffectOfTheNewEpochIsNotSeenInTheOld(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
 	o.none() // the sets are still those of the old one
 	o.setsToo()
-	if turn := o.take(events.Act); !cmp.Equal(turn.Epochs, events.Epochs{kinds.Pods.Name: 1, kinds.ReplicaSets.Name: 1}) {
+	if turn := o.take(events.LaneWrite); !cmp.Equal(turn.Epochs, events.Epochs{kinds.Pods.Name: 1, kinds.ReplicaSets.Name: 1}) {
 		t.Errorf("the turn is of %v", turn.Epochs)
 	}
 }
@@ -74,7 +74,7 @@ func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 	o.none() // the new epoch is still being told
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "500", 0), 1)
 	o.setsToo()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // An outcome that names no epoch, and comes while a new epoch is being listed, counts as of the
@@ -82,7 +82,7 @@ func TestAnEffectOfTheOldEpochIsNotAwaitedInTheNew(t *testing.T) {
 func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
-	o.outcome(events.Act, 10, created("p", "500"))
+	o.outcome(events.LaneWrite, 10, created("p", "500"))
 	o.pass(time.Minute)
 	if len(o.reaches) > 0 {
 		t.Error("it asks where the stream ends, as if the effect were of the past")
@@ -93,7 +93,7 @@ func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o.pass(time.Minute)
 	o.none()
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "", 500), 0), 1)
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // An effect that got its epoch when its kind opened ends with that epoch: after the next
@@ -101,7 +101,7 @@ func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 	o := begun(t, Settings{})
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("other", "", 499), 0), 1)
-	o.outcome(events.Act, 10, created("p", "500"))
+	o.outcome(events.LaneWrite, 10, created("p", "500"))
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)
 	o.setsToo()
 	o.none()
@@ -115,7 +115,7 @@ func TestAnEffectIsDatedWhenItsKindIsThere(t *testing.T) {
 		o.engine.Reached(kind, o.sequence[kind], nil)
 	}
 	o.run()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // While a new epoch is being listed, an object that has not been reported again may never have
@@ -183,7 +183,7 @@ func TestNothingIsDecidedOnKindsOfTwoEpochs(t *testing.T) {
 		o.pass(MaxEpochSkew - 1)
 		o.none()
 		o.pass(1)
-		if turn := o.take(events.Act); len(turn.Commands) != 1 || turn.Commands[0].Verb != events.VerbDelete {
+		if turn := o.take(events.LaneWrite); len(turn.Commands) != 1 || turn.Commands[0].Verb != events.VerbDelete {
 			t.Errorf("the turn is %+v", turn)
 		}
 		if held := len(o.engine.inconsistent); held > 0 {
@@ -206,5 +206,5 @@ func TestTheWaitForAKindBeginsWithTheEpoch(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	o.none()
 	o.pass(time.Second)
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }

@@ -48,26 +48,26 @@ type lane struct {
 func (l *lane) settled() bool { return l.outcome >= l.turn && len(l.effects) == 0 }
 
 func (e *entry) lane(of events.Lane) *lane {
-	if of == events.Act {
-		return &e.act
+	if of == events.LaneWrite {
+		return &e.write
 	}
-	return &e.tell
+	return &e.status
 }
 
-// mayAct tells whether no turn of the key is under way that an act could rest on: no act, and
+// mayWrite reports whether no turn of the key is under way that a write could rest on: no write, and
 // no report either, unless the decision may turn out to be blind to the status.
-func (d *Engine) mayAct(e *entry) bool {
-	return e.act.settled() && (e.tell.settled() || d.described.StatusBlind)
+func (d *Engine) mayWrite(e *entry) bool {
+	return e.write.settled() && (e.status.settled() || d.described.StatusBlind)
 }
 
-// mayTell tells whether no report of the key is under way.
-func (e *entry) mayTell() bool { return e.tell.settled() }
+// mayReport reports whether no report of the key is under way.
+func (e *entry) mayReport() bool { return e.status.settled() }
 
 // Outcome takes in the outcome of a turn, this replica's or another's, at a sequence of the
 // controller's outcome stream. It asks for a turn of the key as soon as everything that was
 // applied has come back.
 func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
-	if !d.owns(o.Key) || (o.Lane != events.Act && o.Lane != events.Tell) {
+	if !d.owns(o.Key) || (o.Lane != events.LaneWrite && o.Lane != events.LaneStatus) {
 		return
 	}
 	cause := events.Trigger{Stream: subject.OutcomeStream(d.name), Sequence: sequence, Trace: o.Trace}
@@ -85,8 +85,8 @@ func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 		return
 	}
 	d.recallForeign(e, l, o.Turn)
-	if o.Lane == events.Tell && o.Turn == l.turn {
-		e.took = min(d.now.Sub(e.told), d.settings.Progress)
+	if o.Lane == events.LaneStatus && o.Turn == l.turn {
+		e.took = min(d.now.Sub(e.lastReport), d.settings.Progress)
 	}
 	d.answered(o, d.turnDuration(l, o))
 	d.applyOutcome(e, l, o, l.failures+1)
@@ -123,7 +123,7 @@ func (d *Engine) applyOutcome(e *entry, l *lane, o events.Outcome, failures int)
 			e.wrote = r.Version
 		}
 	}
-	if l == &e.act {
+	if l == &e.write {
 		l.effects = append(l.effects, d.ownVersion(e, o)...)
 	}
 	d.awaitEffects(e, l)
@@ -145,7 +145,7 @@ func (d *Engine) applyOutcome(e *entry, l *lane, o events.Outcome, failures int)
 	d.tally.Retries++
 }
 
-// stale tells whether a turn failed only because its view was stale.
+// stale reports whether a turn failed only because its view was stale.
 func stale(o events.Outcome) bool {
 	for _, r := range o.Results {
 		switch {
@@ -160,10 +160,10 @@ func stale(o events.Outcome) bool {
 
 // recall looks up the last turns and outcomes of a key in the streams.
 func (d *Engine) recall(e *entry) {
-	e.unsettled = !e.act.settled() || !e.tell.settled()
-	d.recallLane(e, events.Act)
+	e.unsettled = !e.write.settled() || !e.status.settled()
+	d.recallLane(e, events.LaneWrite)
 	if !d.described.Silent {
-		d.recallLane(e, events.Tell)
+		d.recallLane(e, events.LaneStatus)
 	}
 }
 
@@ -181,7 +181,7 @@ func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) 
 	if !ok {
 		return
 	}
-	if of == events.Park {
+	if of == events.LanePark {
 		d.parkRecalled(e, past, err)
 		return
 	}
@@ -204,7 +204,7 @@ func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) 
 	d.dropReturned(e)
 	d.checkRecalledEffects(e)
 	d.repeat(e)
-	if e.unsettled && e.act.settled() && e.tell.settled() {
+	if e.unsettled && e.write.settled() && e.status.settled() {
 		d.enqueue(e, afterRecall) // the engine missed the outcome
 	}
 	d.requeueAs(e, afterRecall)
@@ -213,7 +213,7 @@ func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) 
 
 // checkRecalledEffects checks at once for effects that came and went before this engine opened.
 func (d *Engine) checkRecalledEffects(e *entry) {
-	if len(e.act.effects)+len(e.tell.effects) > 0 {
+	if len(e.write.effects)+len(e.status.effects) > 0 {
 		d.checkEffects(e)
 	}
 }
@@ -260,7 +260,7 @@ func (d *Engine) merge(e *entry, of events.Lane, past Past) {
 	d.watchOutcome(e, of)
 }
 
-// outlived tells whether the newest outcome of a lane answers another turn than the one that
+// outlived reports whether the newest outcome of a lane answers another turn than the one that
 // the stream has at that sequence, or one that the stream does not have.
 func (l *lane) outlived(past Past) bool {
 	if l.outcome < past.Sequence {
@@ -270,7 +270,7 @@ func (l *lane) outlived(past Past) bool {
 	return !known || past.Turn != nil && !sameMoment(l.decided, past.Turn.Now)
 }
 
-// sameMoment tells whether two moments may be the same one; zero means not known.
+// sameMoment reports whether two moments may be the same one; zero means not known.
 func sameMoment(a, b time.Time) bool { return a.IsZero() || b.IsZero() || a.Equal(b) }
 
 // ignoreReplaced ignores the outcome of a turn that was lost with the end of its stream, and whose
@@ -288,7 +288,7 @@ func (d *Engine) ignoreReplaced(e *entry, l *lane, o events.Outcome) bool {
 // before its next turn, and a key that awaits an outcome or an effect at once.
 func (d *Engine) Invalidate() {
 	for _, e := range d.sorted() {
-		if e.invalidate(); !e.act.settled() || !e.tell.settled() {
+		if e.invalidate(); !e.write.settled() || !e.status.settled() {
 			e.mustRecall = true
 			d.enqueue(e, whenIdle)
 		}
@@ -313,7 +313,7 @@ func (d *Engine) Stored(key events.Key, of events.Lane, sequence uint64, err err
 	if !ok {
 		return
 	}
-	if of == events.Park {
+	if of == events.LanePark {
 		d.parkStored(e, err)
 		return
 	}
@@ -346,13 +346,13 @@ func (d *Engine) turnAccepted(e *entry, of events.Lane, sequence uint64, decided
 	d.recordStored(e, e.lane(of), sequence, decided)
 	d.turnStored(e.lane(of), sequence)
 	d.watchOutcome(e, of)
-	if of == events.Act {
-		d.tally.Acts++
-		e.acted = d.now
+	if of == events.LaneWrite {
+		d.tally.Writes++
+		e.lastWrite = d.now
 		return
 	}
-	d.tally.Tells++
-	e.told, e.passedOver = d.now, time.Time{}
+	d.tally.Reports++
+	e.lastReport, e.passedOver = d.now, time.Time{}
 }
 
 // recordStored says that a turn of this engine, decided at a moment, was stored at a sequence. The
@@ -372,24 +372,24 @@ func (d *Engine) recordStored(e *entry, l *lane, sequence uint64, decided time.T
 
 // paced is until when a report waits. After a report that took long, because the API server is
 // busy, the key rests for the same time, at most until Progress after that report was stored.
-// While an act of the key is under way, its progress is reported only every Progress: its
-// result will be reported anyway, and every report takes the API server's time from the acts.
-// For the same reason a report waits for an act that goes ahead of it and does not rest on it,
+// While a write of the key is under way, its progress is reported only every Progress: its
+// result will be reported anyway, and every report takes the API server's time from the writes.
+// For the same reason a report waits for a write that goes ahead of it and does not rest on it,
 // unless reports have been passed over for Progress. A report that is passing waits longer
 // still.
 func (d *Engine) paced(e *entry, ahead, passing bool) time.Time {
 	switch {
-	case !e.act.settled():
-		return latest(e.told, e.acted).Add(d.settings.Progress)
+	case !e.write.settled():
+		return latest(e.lastReport, e.lastWrite).Add(d.settings.Progress)
 	case ahead:
 		return e.passedOver.Add(d.settings.Progress)
 	case passing:
-		return e.told.Add(max(4*d.settings.Pace, 4*e.took)) // which is no more than Progress
+		return e.lastReport.Add(max(4*d.settings.Pace, 4*e.took)) // which is no more than Progress
 	}
-	return e.told.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
+	return e.lastReport.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }
 
-// progressAt is until when the engine does not ask the controller for reports while an act of the
+// progressAt is until when the engine does not ask the controller for reports while a write of the
 // key is under way. If the last answer was a report that has to be sure, the next one would be
 // the same: it costs a look at everything, and stores nothing.
 func (d *Engine) progressAt(e *entry) time.Time {
@@ -411,7 +411,7 @@ func (d *Engine) retryLater(e *entry) {
 // last implements Last of [reconcile.Snapshot].
 func (d *Engine) last(key events.Key, of events.Lane) (events.Outcome, bool) {
 	e, ok := d.entries[key]
-	if !ok || (of != events.Act && of != events.Tell) {
+	if !ok || (of != events.LaneWrite && of != events.LaneStatus) {
 		return events.Outcome{}, false
 	}
 	l := e.lane(of)
@@ -432,7 +432,7 @@ func (d *Engine) lastOf(key events.Key) func(events.Key, events.Lane) (events.Ou
 // heardOutcomes names the outcomes that [Engine.lastOf] gives.
 func (e *entry) heardOutcomes() map[events.Lane]events.Heard {
 	var all map[events.Lane]events.Heard
-	for _, of := range []events.Lane{events.Act, events.Tell} {
+	for _, of := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		if l := e.lane(of); l.remember {
 			if all == nil {
 				all = map[events.Lane]events.Heard{}

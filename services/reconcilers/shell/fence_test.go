@@ -21,14 +21,14 @@ func TestUnchangedIsAwaitedToo(t *testing.T) {
 	o := begun(t, Settings{})
 	found := created("p", "5")
 	found.Status = events.Unchanged
-	s := o.outcome(events.Act, 10, found)
+	s := o.outcome(events.LaneWrite, 10, found)
 	o.none()
 	stillWaits(t, "unseen", s)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
 	stillWaits(t, "seen, with a report to be stored", s)
-	o.take(events.Tell)
-	o.answer(events.Tell, 11, nil)
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 11, nil)
 	served(t, "seen and reported", s)
 }
 
@@ -37,9 +37,9 @@ func TestEffectIsAVersionNotAName(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Tell)
-	o.answer(events.Tell, 1, nil)
-	o.outcome(events.Tell, 1, events.Result{
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 1, nil)
+	o.outcome(events.LaneStatus, 1, events.Result{
 		Status: events.Applied, UID: "uid-web", Version: "8",
 		Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"},
 	})
@@ -49,15 +49,15 @@ func TestEffectIsAVersionNotAName(t *testing.T) {
 	o.none()
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 8, 0, 2, ""))
 	o.run()
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
-// A change keeps waiting while only a report is stored and the act is held back.
+// A change keeps waiting while only a report is stored and the write is held back.
 func TestADroppedPartWaitsOn(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 1, ""))
-	o.take(events.Tell) // its creates are held back
-	o.answer(events.Tell, 11, nil)
+	o.take(events.LaneStatus) // its creates are held back
+	o.answer(events.LaneStatus, 11, nil)
 	stillWaits(t, "a change whose creates are held back", s)
 }
 
@@ -67,14 +67,14 @@ func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
 		o := open(t, Settings{Pace: -1})
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 5, how))
 		o.recalled(Past{}, Past{})
-		o.take(events.Tell)
-		o.answer(events.Tell, 1, nil)
+		o.take(events.LaneStatus)
+		o.answer(events.LaneStatus, 1, nil)
 		s := o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, how))
 		if waits {
 			o.none()
-			o.outcome(events.Tell, 1, events.Result{Status: events.Unchanged})
+			o.outcome(events.LaneStatus, 1, events.Result{Status: events.Unchanged})
 		}
-		o.take(events.Act)
+		o.take(events.LaneWrite)
 		stillWaits(t, "the report of that is to be made", s)
 	}
 }
@@ -84,33 +84,33 @@ func TestOnlyWhatRestsOnTheStatusWaitsForAReport(t *testing.T) {
 func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second, Pace: -1})
 	self := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Message: "quota"})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed, Message: "quota"})
 	o.none()
 
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "")) // another client's
-	if turn := o.take(events.Act); turn.Attempt != 2 || turn.ResourceVersion != "2" {
+	if turn := o.take(events.LaneWrite); turn.Attempt != 2 || turn.ResourceVersion != "2" {
 		t.Fatalf("the early try is %+v", turn)
 	}
-	tell := o.take(events.Tell)
-	o.answer(events.Act, 11, nil)
-	o.answer(tell.Lane, 12, nil)
-	o.outcome(events.Tell, 12, events.Result{Status: events.Applied, Ref: self, UID: "uid-web", Version: "3"})
-	o.outcome(events.Act, 11, events.Result{Status: events.Failed, Message: "quota"})
+	status := o.take(events.LaneStatus)
+	o.answer(events.LaneWrite, 11, nil)
+	o.answer(status.Lane, 12, nil)
+	o.outcome(events.LaneStatus, 12, events.Result{Status: events.Applied, Ref: self, UID: "uid-web", Version: "3"})
+	o.outcome(events.LaneWrite, 11, events.Result{Status: events.Failed, Message: "quota"})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 0, "")) // its own report
 	o.none()
 	o.change(kinds.Pods.Kind, events.Is, aPod("other", "", 4))
 	o.none()
 
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 5, 1, 0, "")) // the cure
-	if turn := o.take(events.Act); turn.Attempt != 3 || turn.ResourceVersion != "5" {
+	if turn := o.take(events.LaneWrite); turn.Attempt != 3 || turn.ResourceVersion != "5" {
 		t.Fatalf("the second early try is %+v", turn)
 	}
-	o.answer(events.Act, 13, nil)
-	o.outcome(events.Act, 13, events.Result{Status: events.Failed, Message: "quota"})
+	o.answer(events.LaneWrite, 13, nil)
+	o.outcome(events.LaneWrite, 13, events.Result{Status: events.Failed, Message: "quota"})
 	o.pass(3999 * time.Millisecond)
 	o.none() // that version has been tried: 1, 2, 4 s
 	o.pass(time.Millisecond)
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // An outcome may arrive before any of its kinds is followed: the engine awaits its effects all
@@ -121,7 +121,7 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 	o.engine = NewEngine(toy(), o.memory, o, Settings{}, o.now)
 	o.engine.Shut(kinds.ReplicaSets.Name)
 	o.engine.Shut(kinds.Pods.Name)
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.memory.Follow(kinds.ReplicaSets.Kind)
 	o.memory.Follow(kinds.Pods.Kind)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
@@ -130,12 +130,12 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 	o.run()
 	o.recalled(Past{
 		Sequence: 10, Turn: &events.Turn{},
-		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")}},
+		Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{created("p", "5")}},
 	}, Past{})
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
-	o.answer(o.take(events.Tell).Lane, 11, nil)
+	o.answer(o.take(events.LaneStatus).Lane, 11, nil)
 	o.none()
 }
 
@@ -143,36 +143,36 @@ func TestOutcomeBeforeItsKind(t *testing.T) {
 // turn with a sequence says nothing about the second.
 func TestTurnStreamThatLostItsEnd(t *testing.T) {
 	o := begun(t, Settings{})
-	first := o.outcome(events.Act, 10, created("p", "5"))
+	first := o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
-	tell := o.take(events.Tell)
-	o.answer(tell.Lane, 11, nil)
+	status := o.take(events.LaneStatus)
+	o.answer(status.Lane, 11, nil)
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 5, 1, 1, ""))
-	o.outcome(events.Tell, 11, events.Result{Status: events.Unchanged})
+	o.outcome(events.LaneStatus, 11, events.Result{Status: events.Unchanged})
 	o.none()
 	served(t, "the first outcome", first)
 
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 2, 1, ""))
-	if turn := o.take(events.Act); turn.expect != 10 {
+	if turn := o.take(events.LaneWrite); turn.expect != 10 {
 		t.Fatalf("stored behind %d, want 10", turn.expect)
 	}
-	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
 	lost := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{
-		Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")},
+		Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{created("p", "5")},
 	}}
-	o.recalled(lost, Past{Sequence: 11, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 11}})
-	if turn := o.take(events.Act); turn.expect != 3 {
+	o.recalled(lost, Past{Sequence: 11, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneStatus, Turn: 11}})
+	if turn := o.take(events.LaneWrite); turn.expect != 3 {
 		t.Fatalf("stored behind %d, want 3", turn.expect)
 	}
-	o.answer(events.Act, 4, nil)
+	o.answer(events.LaneWrite, 4, nil)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 3, 1, ""))
 	o.none() // turn 4 has no outcome
-	o.outcome(events.Act, 4, created("q", "8"))
+	o.outcome(events.LaneWrite, 4, created("q", "8"))
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "web", 8))
 	o.run()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // The engine waits to see the object that a command conflicted with before the next try: on the
@@ -181,7 +181,7 @@ func TestTurnStreamThatLostItsEnd(t *testing.T) {
 func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 	for _, status := range []events.Status{events.Conflict, events.Failed} {
 		o := begun(t, Settings{Pace: -1})
-		o.outcome(events.Act, 10, events.Result{
+		o.outcome(events.LaneWrite, 10, events.Result{
 			Status: status, UID: "uid-web", Version: "7",
 			Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"},
 		})
@@ -189,7 +189,7 @@ func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 		o.none()
 		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 2, 0, ""))
 		o.run()
-		if turn := o.take(events.Act); turn.ResourceVersion != "7" || len(turn.Commands) != 2 {
+		if turn := o.take(events.LaneWrite); turn.ResourceVersion != "7" || len(turn.Commands) != 2 {
 			t.Errorf("after a %s: %+v", status, turn.Turn)
 		}
 	}
@@ -198,19 +198,19 @@ func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 // An outcome in the lane of parked keys belongs to no lane in which turns are decided.
 func TestAnOutcomeOfNoLaneOfTurnsSaysNothing(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Park, 10, events.Result{Status: events.Failed})
-	if e := o.engine.entries[web]; e.act.outcome != 0 || e.tell.outcome != 0 || e.dirty {
-		t.Errorf("it counts as %+v, or as a report's: %+v", e.act, e.tell)
+	o.outcome(events.LanePark, 10, events.Result{Status: events.Failed})
+	if e := o.engine.entries[web]; e.write.outcome != 0 || e.status.outcome != 0 || e.dirty {
+		t.Errorf("it counts as %+v, or as a report's: %+v", e.write, e.status)
 	}
 }
 
 // The failure of another replica's turn asks for the next turn.
 func TestAFailureIsWhatAsksForTheNextTurn(t *testing.T) {
 	o := open(t, Settings{})
-	o.engine.Outcome(7, events.Outcome{Key: web, Lane: events.Tell, Turn: 10, Results: []events.Result{{Status: events.Failed}}, Trace: caused(3)})
+	o.engine.Outcome(7, events.Outcome{Key: web, Lane: events.LaneStatus, Turn: 10, Results: []events.Result{{Status: events.Failed}}, Trace: caused(3)})
 	e := o.engine.entries[web]
 	want := events.Trigger{Stream: subject.OutcomeStream("toy"), Sequence: 7, Trace: caused(3)}
-	if e == nil || !e.dirty || e.newest() != want || e.tell.outcome != 0 {
+	if e == nil || !e.dirty || e.newest() != want || e.status.outcome != 0 {
 		t.Errorf("the key is %+v, want one that %v asks for", e, want)
 	}
 }
@@ -222,18 +222,18 @@ func TestWhatTellsHowLongAReportTakes(t *testing.T) {
 		turn uint64
 		want time.Duration
 	}{
-		"the last report":   {events.Tell, 9, 3 * time.Second},
-		"one before it":     {events.Tell, 8, time.Minute},
-		"an act":            {events.Act, 9, time.Minute},
-		"an act before it":  {events.Act, 8, time.Minute},
-		"one that took all": {events.Tell, 9, 2 * time.Second},
+		"the last report":   {events.LaneStatus, 9, 3 * time.Second},
+		"one before it":     {events.LaneStatus, 8, time.Minute},
+		"a write":           {events.LaneWrite, 9, time.Minute},
+		"a write before it": {events.LaneWrite, 8, time.Minute},
+		"one that took all": {events.LaneStatus, 9, 2 * time.Second},
 	} {
 		o := open(t, Settings{Progress: time.Hour})
 		if what == "one that took all" {
 			o.engine.settings.Progress = 2 * time.Second
 		}
 		e := o.engine.entry(web)
-		e.known, e.took, e.told, e.act.turn, e.tell.turn = true, time.Minute, epoch, 9, 9
+		e.known, e.took, e.lastReport, e.write.turn, e.status.turn = true, time.Minute, epoch, 9, 9
 		o.pass(3 * time.Second)
 		o.engine.Outcome(1, events.Outcome{Key: web, Lane: c.lane, Turn: c.turn})
 		if e.took != c.want {
@@ -247,8 +247,8 @@ func TestEachOutcomeIsTold(t *testing.T) {
 	var told []string
 	o := begun(t, Settings{Answered: func(code int, took time.Duration) { told = append(told, fmt.Sprint(code, " ", took)) }})
 	o.pass(3 * time.Second)
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Code: 409})
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed, Code: 409})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed, Code: 409})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed, Code: 409})
 	if want := []string{"409 3s"}; !cmp.Equal(told, want) {
 		t.Errorf("told is %q, want %q", told, want)
 	}
@@ -259,11 +259,11 @@ func TestAnOutcomeEndsRepetitions(t *testing.T) {
 	for turn, want := range map[uint64]int{8: 3, 9: 0, 10: 0} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.act.turn, e.act.repeats = 9, 3
+		e.write.turn, e.write.repeats = 9, 3
 		o.engine.inFlight = map[uint64]time.Time{8: epoch, 9: epoch, 10: epoch}
-		o.engine.applyOutcome(e, &e.act, events.Outcome{Key: web, Lane: events.Act, Turn: turn}, 1)
-		if _, has := o.engine.inFlight[turn]; e.act.repeats != want || has || len(o.engine.inFlight) != 2 || !o.engine.heardAt.Equal(o.now) {
-			t.Errorf("after the outcome of turn %d there were %d repetitions, and a writer has %v", turn, e.act.repeats, o.engine.inFlight)
+		o.engine.applyOutcome(e, &e.write, events.Outcome{Key: web, Lane: events.LaneWrite, Turn: turn}, 1)
+		if _, has := o.engine.inFlight[turn]; e.write.repeats != want || has || len(o.engine.inFlight) != 2 || !o.engine.heardAt.Equal(o.now) {
+			t.Errorf("after the outcome of turn %d there were %d repetitions, and a writer has %v", turn, e.write.repeats, o.engine.inFlight)
 		}
 	}
 }
@@ -282,9 +282,9 @@ func TestWhenTheLastTurnWasDecided(t *testing.T) {
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.act.turn, e.act.decided = 9, epoch
-		o.engine.applyOutcome(e, &e.act, cameOf(c.turn, c.decided, nothing), 1)
-		if l := e.act; l.turn != c.want.turn || !l.decided.Equal(c.want.decided) || l.outcome != c.turn {
+		e.write.turn, e.write.decided = 9, epoch
+		o.engine.applyOutcome(e, &e.write, cameOf(c.turn, c.decided, nothing), 1)
+		if l := e.write; l.turn != c.want.turn || !l.decided.Equal(c.want.decided) || l.outcome != c.turn {
 			t.Errorf("%s: the last is %d of %v", what, l.turn, l.decided)
 		}
 	}
@@ -307,7 +307,7 @@ func TestWhichVersionTheControllerWrote(t *testing.T) {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
 		e.wrote = "3"
-		o.engine.applyOutcome(e, &e.act, cameOf(9, epoch, c.result), 1)
+		o.engine.applyOutcome(e, &e.write, cameOf(9, epoch, c.result), 1)
 		if e.wrote != c.want {
 			t.Errorf("%s: version %s, want %s", what, e.wrote, c.want)
 		}
@@ -315,9 +315,9 @@ func TestWhichVersionTheControllerWrote(t *testing.T) {
 }
 
 // The engine awaits the applied results of an outcome, in the epoch that it names, and the
-// version on which an act was decided.
+// version on which a write was decided.
 func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
-	for of, want := range map[events.Lane]string{events.Act: "pods 5 in 4, replicasets.apps 9 in 2", events.Tell: "pods 5 in 4"} {
+	for of, want := range map[events.Lane]string{events.LaneWrite: "pods 5 in 4, replicasets.apps 9 in 2", events.LaneStatus: "pods 5 in 4"} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
 		e.lane(of).effects = []effect{{result: events.Result{Ref: podOf("old")}}, {result: events.Result{Ref: podOf("")}, seen: 4}}
@@ -349,20 +349,20 @@ func TestHowATurnBacksOff(t *testing.T) {
 	} {
 		o := open(t, Settings{Backoff: s})
 		e := o.engine.entry(web)
-		e.act.saw = events.Position{"pods": 1}
+		e.write.saw = events.Position{"pods": 1}
 		for i, want := range waits {
 			o.pass(time.Minute)
 			r := events.Result{Status: status}
 			if status == refused {
 				r.Code, r.Reason, r.Cause = 429, events.Held, "pods"
 			}
-			o.engine.applyOutcome(e, &e.act, cameOf(uint64(i+1), epoch, r), i+1)
-			if l := e.act; !l.notBefore.Equal(o.now.Add(want)) || l.failures != i+1 || !l.failed.Equal(o.now) || l.saw == nil || o.engine.tally.Retries != i+1 {
+			o.engine.applyOutcome(e, &e.write, cameOf(uint64(i+1), epoch, r), i+1)
+			if l := e.write; !l.notBefore.Equal(o.now.Add(want)) || l.failures != i+1 || !l.failed.Equal(o.now) || l.saw == nil || o.engine.tally.Retries != i+1 {
 				t.Errorf("%s, %d times: it waits for %v, want %v; %+v", status, i+1, l.notBefore.Sub(o.now), want, l)
 			}
 		}
-		o.engine.applyOutcome(e, &e.act, cameOf(9, epoch, events.Result{Status: events.Applied}), 5)
-		if l := e.act; l.failures != 0 || !l.notBefore.IsZero() || l.saw != nil || o.engine.tally.Retries != len(waits) {
+		o.engine.applyOutcome(e, &e.write, cameOf(9, epoch, events.Result{Status: events.Applied}), 5)
+		if l := e.write; l.failures != 0 || !l.notBefore.IsZero() || l.saw != nil || o.engine.tally.Retries != len(waits) {
 			t.Errorf("after it went well: %+v", l)
 		}
 	}
@@ -375,15 +375,15 @@ func TestAnswersAboutKeysThatAreGone(t *testing.T) {
 	o.now = o.now.Add(time.Second)
 	o.engine.Advance(o.now)
 	refused := errors.New("the disk is full")
-	o.engine.Recalled(web, events.Act, underWay(10), nil)
-	o.engine.Stored(web, events.Act, 11, nil)
-	o.engine.Recalled(web, events.Act, Past{}, refused)
-	o.engine.Stored(web, events.Act, 0, refused)
+	o.engine.Recalled(web, events.LaneWrite, underWay(10), nil)
+	o.engine.Stored(web, events.LaneWrite, 11, nil)
+	o.engine.Recalled(web, events.LaneWrite, Past{}, refused)
+	o.engine.Stored(web, events.LaneWrite, 0, refused)
 	if d := o.engine; d.storing != 0 || len(d.entries) != 0 || !d.repliedAt.Equal(o.now) || d.recallRefusal.err == nil || d.storeRefusal.err == nil {
 		t.Errorf("%d answers are to come, %d keys are known, the bus refuses because of %v and %v", d.storing, len(d.entries), d.recallRefusal.err, d.storeRefusal.err)
 	}
 	for _, err := range []error{bus.ErrOvertaken, bus.ErrTooLarge, ErrStale} {
-		if o.engine.Stored(web, events.Act, 0, err); !errors.Is(o.engine.storeRefusal.err, refused) {
+		if o.engine.Stored(web, events.LaneWrite, 0, err); !errors.Is(o.engine.storeRefusal.err, refused) {
 			t.Errorf("%v says something of the bus", err)
 		}
 	}
@@ -397,11 +397,11 @@ func TestARecallThatFailsLeavesNoSuspicion(t *testing.T) {
 	if got := o.takeRecalls(); len(got) != 2 {
 		t.Fatalf("recalls are %v", got)
 	}
-	o.engine.Recalled(web, events.Tell, Past{}, nil)
-	o.engine.Recalled(web, events.Act, Past{}, errors.New("away"))
+	o.engine.Recalled(web, events.LaneStatus, Past{}, nil)
+	o.engine.Recalled(web, events.LaneWrite, Past{}, errors.New("away"))
 	e := o.engine.entries[web]
-	if e.act.suspected || e.act.past != nil || !e.act.watched || e.retries != 1 || e.recallFailed {
-		t.Errorf("the lane is %+v after %d retries", e.act, e.retries)
+	if e.write.suspected || e.write.past != nil || !e.write.watched || e.retries != 1 || e.recallFailed {
+		t.Errorf("the lane is %+v after %d retries", e.write, e.retries)
 	}
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	o.engine.Invalidate()
@@ -417,11 +417,11 @@ func TestAKeyThatIsGivenAwayIsForgottenAfterItsRecall(t *testing.T) {
 		o := open(t, Settings{})
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 		o.engine.Own(0)
-		o.engine.Recalled(web, events.Act, Past{}, err)
+		o.engine.Recalled(web, events.LaneWrite, Past{}, err)
 		if len(o.engine.entries) != 1 {
 			t.Error("it is forgotten while an answer is to come")
 		}
-		if o.engine.Recalled(web, events.Tell, Past{}, nil); len(o.engine.entries) != 0 {
+		if o.engine.Recalled(web, events.LaneStatus, Past{}, nil); len(o.engine.entries) != 0 {
 			t.Errorf("it is known after a recall (%v)", err)
 		}
 	}
@@ -431,49 +431,49 @@ func TestAKeyThatIsGivenAwayIsForgottenAfterItsRecall(t *testing.T) {
 // else.
 func TestAMissedOutcomeAsksForATurn(t *testing.T) {
 	for what, c := range map[string]struct {
-		act, tell Past
-		want      bool
+		write, status Past
+		want          bool
 	}{
-		"an act's":             {settledAt(10), Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 9}}, true},
-		"an act's, and more":   {settledAt(10), Past{Sequence: 9, Turn: &events.Turn{}}, false},
-		"none":                 {Past{Sequence: 10, Turn: &events.Turn{}}, Past{}, false},
-		"a report's, no act's": {Past{Sequence: 10, Turn: &events.Turn{}}, Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Tell, Turn: 9}}, false},
+		"a write's":              {settledAt(10), Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneStatus, Turn: 9}}, true},
+		"a write's, and more":    {settledAt(10), Past{Sequence: 9, Turn: &events.Turn{}}, false},
+		"none":                   {Past{Sequence: 10, Turn: &events.Turn{}}, Past{}, false},
+		"a report's, no write's": {Past{Sequence: 10, Turn: &events.Turn{}}, Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneStatus, Turn: 9}}, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.act.turn, e.tell.turn = 10, 9
+		e.write.turn, e.status.turn = 10, 9
 		o.engine.recall(e)
-		o.engine.Recalled(web, events.Act, c.act, nil)
-		o.engine.Recalled(web, events.Tell, c.tell, nil)
+		o.engine.Recalled(web, events.LaneWrite, c.write, nil)
+		o.engine.Recalled(web, events.LaneStatus, c.status, nil)
 		if e.dirty != c.want || c.want && (!e.queued || e.rank != afterRecall) || !e.known {
 			t.Errorf("%s: it asks for a turn: %t, as %d", what, e.dirty, e.rank)
 		}
 	}
-	for of, before := range map[events.Lane]lane{events.Act: {turn: 10}, events.Tell: {turn: 9}} { // of one lane alone
+	for of, before := range map[events.Lane]lane{events.LaneWrite: {turn: 10}, events.LaneStatus: {turn: 9}} { // of one lane alone
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
 		*e.lane(of) = before
 		o.engine.recall(e)
-		o.engine.Recalled(web, events.Act, settledAt(10), nil)
-		if o.engine.Recalled(web, events.Tell, Past{}, nil); !e.dirty {
+		o.engine.Recalled(web, events.LaneWrite, settledAt(10), nil)
+		if o.engine.Recalled(web, events.LaneStatus, Past{}, nil); !e.dirty {
 			t.Errorf("a missed outcome of lane %s asks for no turn", of)
 		}
 	}
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
 	o.engine.recall(e)
-	o.engine.Recalled(web, events.Act, settledAt(10), nil)
-	if o.engine.Recalled(web, events.Tell, Past{}, nil); e.dirty {
+	o.engine.Recalled(web, events.LaneWrite, settledAt(10), nil)
+	if o.engine.Recalled(web, events.LaneStatus, Past{}, nil); e.dirty {
 		t.Error("an outcome that is no news asks for a turn")
 	}
-	if _, kept := o.engine.last(web, events.Act); kept {
+	if _, kept := o.engine.last(web, events.LaneWrite); kept {
 		t.Error("a success is remembered that nothing asks for")
 	}
 }
 
 // settledAt is the past of a turn that succeeded.
 func settledAt(turn uint64) Past {
-	return Past{Sequence: turn, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: turn}}
+	return Past{Sequence: turn, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: turn}}
 }
 
 // The engine repeats a refused store or recall after a wait that doubles, and that starts anew
@@ -487,14 +487,14 @@ func TestABusThatRefusesIsAskedLessAndLess(t *testing.T) {
 			o.t.Helper()
 			if what == "recalls" {
 				o.takeRecalls()
-				o.engine.Recalled(web, events.Act, Past{}, away)
-				o.engine.Recalled(web, events.Tell, Past{}, away)
+				o.engine.Recalled(web, events.LaneWrite, Past{}, away)
+				o.engine.Recalled(web, events.LaneStatus, Past{}, away)
 				o.run()
 				return
 			}
 			o.recalled(Past{}, Past{})
-			o.take(events.Act)
-			o.answer(events.Act, 0, away)
+			o.take(events.LaneWrite)
+			o.answer(events.LaneWrite, 0, away)
 		}
 		waits := func(wait time.Duration) {
 			t.Helper()
@@ -513,12 +513,12 @@ func TestABusThatRefusesIsAskedLessAndLess(t *testing.T) {
 		waits(mostRefused)
 		waits(mostRefused)
 		o.recalled(Past{}, Past{})
-		o.take(events.Act)
-		o.answer(events.Act, 1, nil)
-		o.outcome(events.Act, 1, nothing)
+		o.take(events.LaneWrite)
+		o.answer(events.LaneWrite, 1, nil)
+		o.outcome(events.LaneWrite, 1, nothing)
 		o.pass(time.Second)
-		o.take(events.Act)
-		o.answer(events.Act, 0, away)
+		o.take(events.LaneWrite)
+		o.answer(events.LaneWrite, 0, away)
 		if got := o.engine.entries[web].until.Sub(o.now); got != 5*time.Millisecond {
 			t.Errorf("after one was taken, a refused turn waits for %v", got)
 		}
@@ -538,7 +538,7 @@ func TestInDoubtAKeyThatWaitsIsLookedAt(t *testing.T) {
 // The number of failures is the one known, or the one in the recalled turn, whichever is more.
 func TestHowOftenARecalledTurnHasFailed(t *testing.T) {
 	failed := func(turn uint64) *events.Outcome {
-		return &events.Outcome{Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{{Status: events.Failed}}}
+		return &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: turn, Results: []events.Result{{Status: events.Failed}}}
 	}
 	known := func(failures int) lane { return lane{turn: 7, outcome: 7, failures: failures} }
 	for what, c := range map[string]struct {
@@ -556,9 +556,9 @@ func TestHowOftenARecalledTurnHasFailed(t *testing.T) {
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.act = c.known
-		if o.engine.merge(e, events.Act, c.past); e.act.failures != c.failures || e.act.turn != c.past.Sequence {
-			t.Errorf("%s: turn %d has failed %d times, want %d", what, e.act.turn, e.act.failures, c.failures)
+		e.write = c.known
+		if o.engine.merge(e, events.LaneWrite, c.past); e.write.failures != c.failures || e.write.turn != c.past.Sequence {
+			t.Errorf("%s: turn %d has failed %d times, want %d", what, e.write.turn, e.write.failures, c.failures)
 		}
 	}
 }

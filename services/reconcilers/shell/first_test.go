@@ -29,14 +29,14 @@ func TestTheFirstLookBeginsATrace(t *testing.T) {
 	for range 2 {
 		o := look(1)
 		o.recalled(Past{}, Past{})
-		turn := o.take(events.Act)
+		turn := o.take(events.LaneWrite)
 		ids = append(ids, trace.Context(turn.Trace).TraceID().String())
 		// A later report without a trace is no first look.
-		o.answer(events.Act, 10, nil)
-		o.outcome(events.Act, 10, created("web-0", "20"))
+		o.answer(events.LaneWrite, 10, nil)
+		o.outcome(events.LaneWrite, 10, created("web-0", "20"))
 		o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
 		o.pass(time.Second)
-		if told := o.take(events.Tell); told.Trace != (events.Trace{}) {
+		if told := o.take(events.LaneStatus); told.Trace != (events.Trace{}) {
 			t.Errorf("the report is in %v", told.Trace)
 		}
 	}
@@ -66,7 +66,7 @@ func TestAWakeIsInTheTraceThatSetIt(t *testing.T) {
 		o.fold(set, events.Is, aSet("web", 2, 1, 0, "")) // its ticket is another replica's
 		o.pass(time.Hour)
 		o.recalled(Past{}, Past{})
-		turn := o.take(events.Act)
+		turn := o.take(events.LaneWrite)
 		if by > 0 {
 			o.in(t, "what it was time for", turn.Turn, by)
 		} else if got := len(r.Named("reconcile toy")); got != 1 || turn.Trace == (events.Trace{}) {

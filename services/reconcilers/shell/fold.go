@@ -181,7 +181,7 @@ func (m *Memory) applyIs(k *kindMemory, at name, f fact) (change, bool) {
 	return c, true
 }
 
-// silent tells whether an object that sends heartbeats (a node, or of a heartbeat kind) has
+// silent reports whether an object that sends heartbeats (a node, or of a heartbeat kind) has
 // changed without a new one.
 func silent(was, now reconcile.Object) bool {
 	if now.Kind.Name != kinds.Nodes.Name && !kinds.IsHeartbeat(now.Kind.Name) {
@@ -220,13 +220,13 @@ func (m *Memory) applyGone(k *kindMemory, at name, f fact) (change, bool) {
 	return change{ref: d.Ref, was: f.object}, true
 }
 
-// isOlder tells whether a delta is older than the held object. A deletion may have the
+// isOlder reports whether a delta is older than the held object. A deletion may have the
 // version of the last change.
 func isOlder(d events.Delta, h *cachedObject) bool {
 	return d.Epoch < h.epoch || d.Epoch == h.epoch && kinds.CompareVersions(d.ResourceVersion, h.version) < 0
 }
 
-// isNewer tells whether a delta is later than an epoch and version. A later epoch is later
+// isNewer reports whether a delta is later than an epoch and version. A later epoch is later
 // whatever the versions are: the API server was restored from a backup.
 func isNewer(d events.Delta, epoch uint64, version string) bool {
 	if d.Epoch != epoch {

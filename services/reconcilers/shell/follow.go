@@ -223,7 +223,7 @@ func (f *Follower) open() {
 	f.tell(func(d *Engine) { d.Open(f.Kind.Name) })
 }
 
-// isConsistent tells whether nothing contradicts what has been folded: no damage, no relist in
+// isConsistent reports whether nothing contradicts what has been folded: no damage, no relist in
 // progress, and no census that differs. After damage a census has to confirm it.
 func (f *Follower) isConsistent() bool {
 	w := f.Memory.completeness(f.Kind.Name)
@@ -238,12 +238,12 @@ func (f *Follower) forget() {
 	}
 	keys := f.Memory.Forget(f.Kind.Name)
 	for _, l := range f.Loops {
-		l.Tell(func(d *Engine) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
+		l.Do(func(d *Engine) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
 	}
 }
 
 func (f *Follower) tell(say func(*Engine)) {
 	for _, l := range f.Loops {
-		l.Tell(say)
+		l.Do(say)
 	}
 }

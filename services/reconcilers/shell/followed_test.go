@@ -51,7 +51,7 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 			refused := 0
 			o := begun(t, Settings{Signatures: Signatures{Outcomes: trust, Refused: func(events.Message, error) { refused++ }}})
 			m, err := events.EncodeJSON(events.Outcome{
-				Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")},
+				Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{created("p", "5")},
 			}, events.Trace{})
 			must(err)
 			m.Sequence, m.Time, m.Header["Nats-Msg-Id"] = 3, time.Now(), []string{"10"}
@@ -67,8 +67,8 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 			for len(l.inbox) > 0 {
 				(<-l.inbox)()
 			}
-			if act := o.engine.entries[web].act; (act.outcome == 10) != signed || (refused == 0) != signed {
-				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, act.outcome, refused)
+			if write := o.engine.entries[web].write; (write.outcome == 10) != signed || (refused == 0) != signed {
+				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, write.outcome, refused)
 			}
 		})
 	}

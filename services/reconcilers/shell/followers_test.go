@@ -154,7 +154,7 @@ func TestALoopHasItsTime(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
-		if l.Tell(func(*Engine) {}) && len(l.inbox) == 0 {
+		if l.Do(func(*Engine) {}) && len(l.inbox) == 0 {
 			t.Error("it goes on when it has ended")
 		}
 	})
@@ -270,15 +270,15 @@ func TestWhatAWriterSaysItHas(t *testing.T) {
 func TestAKeyAwaitsEachKindOnce(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	e.act.effects = []effect{of("pods", "a", "u", "5", false), of("pods", "b", "v", "6", false)}
-	o.engine.awaitEffects(e, &e.act)
+	e.write.effects = []effect{of("pods", "a", "u", "5", false), of("pods", "b", "v", "6", false)}
+	o.engine.awaitEffects(e, &e.write)
 	if len(o.engine.awaiting["pods"]) != 1 || len(e.listed) != 1 || !e.awaits("pods") || e.awaits("nodes") || !e.effectCheckSet {
 		t.Errorf("awaited are %v by %d keys", e.listed, len(o.engine.awaiting["pods"]))
 	}
-	if state := e.act.state(); len(state.Unseen) != 2 || state.Unseen[1].Name != "b" {
+	if state := e.write.state(); len(state.Unseen) != 2 || state.Unseen[1].Name != "b" {
 		t.Errorf("unseen are %v", state.Unseen)
 	}
-	e.act.effects = nil
+	e.write.effects = nil
 	if o.engine.recheck("pods"); len(o.engine.awaiting["pods"]) != 0 || len(e.listed) != 0 {
 		t.Errorf("what has come is awaited by %d keys", len(o.engine.awaiting["pods"]))
 	}

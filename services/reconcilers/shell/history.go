@@ -78,7 +78,7 @@ func NewHistory(most int) *History {
 }
 
 // Begin starts a kind behind the message of its log at sequence, 0 for the beginning, from the
-// messages that hold the state at that point, in any order. whole tells whether they are
+// messages that hold the state at that point, in any order. whole reports whether they are
 // complete.
 func (h *History) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole bool) {
 	h.memory.Follow(kind)

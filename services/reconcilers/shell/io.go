@@ -46,7 +46,7 @@ type Settings struct {
 	Code string
 	// Pace is the least time between two reports of a key; 0 means 50 ms.
 	Pace time.Duration
-	// Progress is the least time between two reports while an act of the key is under way; 0
+	// Progress is the least time between two reports while a write of the key is under way; 0
 	// means ten times Pace.
 	Progress time.Duration
 	// Patience is how long an effect may stay unseen before the fence checks whether it can

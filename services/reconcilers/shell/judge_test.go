@@ -341,7 +341,7 @@ func TestASceneShowsWhatIsRead(t *testing.T) {
 		if _, ok := s.Get("pods", "default", "x"); ok || len(s.List("pods", "")) != 2 || len(s.List("pods", "other")) != 0 || len(s.Orphans("pods", "default")) != 1 {
 			t.Error("pods are not seen as they are")
 		}
-		if _, ok := s.Last(web, events.Act); ok {
+		if _, ok := s.Last(web, events.LaneWrite); ok {
 			t.Error("an outcome is known, and none was told")
 		}
 		if seen := s.seen(); len(seen) != 1 || seen["pods"] != 2 || s.digest(seen) == 0 || s.epochs() != nil {

@@ -28,14 +28,14 @@ func TestAnEngineCountsWhatItDoes(t *testing.T) {
 	o.counts("recalling", Tally{Adds: 1}, 2)
 	o.recalled(Past{}, Past{})
 	o.counts("storing", Tally{Adds: 1}, 1)
-	o.answer(events.Act, 10, nil)
-	o.counts("stored", Tally{Adds: 1, Acts: 1}, 0)
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed})
-	o.counts("failed", Tally{Adds: 2, Acts: 1, Retries: 1, Shut: 1}, 0)
+	o.answer(events.LaneWrite, 10, nil)
+	o.counts("stored", Tally{Adds: 1, Writes: 1}, 0)
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed})
+	o.counts("failed", Tally{Adds: 2, Writes: 1, Retries: 1, Shut: 1}, 0)
 	o.pass(time.Second)
-	o.counts("again", Tally{Adds: 2, Acts: 1, Retries: 1, Shut: 1}, 1)
-	o.answer(events.Act, 0, bus.ErrOvertaken)
-	o.counts("overtaken", Tally{Adds: 2, Acts: 1, Retries: 1, Shut: 1, Overtaken: 1}, 2)
+	o.counts("again", Tally{Adds: 2, Writes: 1, Retries: 1, Shut: 1}, 1)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
+	o.counts("overtaken", Tally{Adds: 2, Writes: 1, Retries: 1, Shut: 1, Overtaken: 1}, 2)
 }
 
 func TestAnEngineCountsWhatItLeaves(t *testing.T) {
@@ -52,12 +52,12 @@ func TestAnEngineCountsWhatItLeaves(t *testing.T) {
 	o = open(t, Settings{Attempts: 1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "panics"))
 	o.counts("it breaks", Tally{Adds: 1, Broken: 1}, 1)
-	o.engine.Recalled(web, events.Park, Past{Sequence: 3}, nil)
+	o.engine.Recalled(web, events.LanePark, Past{Sequence: 3}, nil)
 	o.counts("it is being parked", Tally{Adds: 1, Broken: 1}, 1)
 	if e := o.engine.entries[web]; e.recalling != 0 || e.known || o.stored[0].expect != 3 {
 		t.Errorf("what was recalled of parks counts for turns: %+v", e)
 	}
-	o.answer(events.Park, 4, nil)
+	o.answer(events.LanePark, 4, nil)
 	o.counts("it is parked", Tally{Adds: 1, Broken: 1, Parked: 1}, 0)
 }
 
@@ -77,10 +77,10 @@ func TestWhereATurnIsPut(t *testing.T) {
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.known, e.act = true, lane{turn: c.turn, decided: c.decided, outcome: 3}
-		o.engine.recordStored(e, &e.act, 7, epoch)
-		if e.act.turn != c.want.turn || !e.act.decided.Equal(c.want.decided) || e.act.outcome != c.want.outcome || e.known != c.known {
-			t.Errorf("%s: %+v, known: %t", what, e.act, e.known)
+		e.known, e.write = true, lane{turn: c.turn, decided: c.decided, outcome: 3}
+		o.engine.recordStored(e, &e.write, 7, epoch)
+		if e.write.turn != c.want.turn || !e.write.decided.Equal(c.want.decided) || e.write.outcome != c.want.outcome || e.known != c.known {
+			t.Errorf("%s: %+v, known: %t", what, e.write, e.known)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestWhereATurnIsPut(t *testing.T) {
 func TestWhatIsRecalledIsMerged(t *testing.T) {
 	seen := events.Position{"pods": 3}
 	failed := func(turn uint64) *events.Outcome {
-		return &events.Outcome{Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{{Status: events.Failed}}}
+		return &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: turn, Results: []events.Result{{Status: events.Failed}}}
 	}
 	past := func(attempt int) *events.Turn {
 		return &events.Turn{Seen: seen, Attempt: attempt, ResourceVersion: "9"}
@@ -117,15 +117,15 @@ func TestWhatIsRecalledIsMerged(t *testing.T) {
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.act = c.known
-		o.engine.merge(e, events.Act, c.past)
-		if l := e.act; l.turn != c.turn || l.outcome != c.outcome || l.failures != c.failures || (l.saw != nil) != c.saw || e.recallFailed != c.again {
+		e.write = c.known
+		o.engine.merge(e, events.LaneWrite, c.past)
+		if l := e.write; l.turn != c.turn || l.outcome != c.outcome || l.failures != c.failures || (l.saw != nil) != c.saw || e.recallFailed != c.again {
 			t.Errorf("%s: turn %d, outcome %d, %d failures, saw %v, again: %t", what, l.turn, l.outcome, l.failures, l.saw, e.recallFailed)
 		}
 	}
 }
 
-// A report waits for its pace, longer while an act is in flight, and longer when it is passing.
+// A report waits for its pace, longer while a write is in flight, and longer when it is passing.
 func TestWhenAReportMayGo(t *testing.T) {
 	o := open(t, Settings{Pace: 50 * time.Millisecond, Progress: 700 * time.Millisecond})
 	told, acted, passed := epoch, epoch.Add(time.Second), epoch.Add(2*time.Second)
@@ -140,16 +140,16 @@ func TestWhenAReportMayGo(t *testing.T) {
 		"on its way":                  {func(*entry) {}, false, true, told.Add(200 * time.Millisecond)},
 		"on its way, after a slow":    {func(e *entry) { e.took = 100 * time.Millisecond }, false, true, told.Add(400 * time.Millisecond)},
 		"ahead of it":                 {func(*entry) {}, true, true, passed.Add(700 * time.Millisecond)},
-		"while something is done":     {func(e *entry) { e.act.turn = 7 }, false, false, acted.Add(700 * time.Millisecond)},
-		"while it was told meanwhile": {func(e *entry) { e.act.turn, e.told = 7, passed }, true, false, passed.Add(700 * time.Millisecond)},
+		"while something is done":     {func(e *entry) { e.write.turn = 7 }, false, false, acted.Add(700 * time.Millisecond)},
+		"while it was told meanwhile": {func(e *entry) { e.write.turn, e.lastReport = 7, passed }, true, false, passed.Add(700 * time.Millisecond)},
 	} {
-		e := &entry{told: told, acted: acted, passedOver: passed}
+		e := &entry{lastReport: told, lastWrite: acted, passedOver: passed}
 		c.change(e)
 		if got := o.engine.paced(e, c.ahead, c.passing); !got.Equal(c.want) {
 			t.Errorf("%s: after %v, want %v", what, got.Sub(told), c.want.Sub(told))
 		}
 	}
-	unsure := &entry{told: told, unsure: epoch.Add(time.Hour)}
+	unsure := &entry{lastReport: told, unsure: epoch.Add(time.Hour)}
 	if got := o.engine.progressAt(unsure); !got.Equal(epoch.Add(time.Hour + 700*time.Millisecond)) {
 		t.Errorf("after one that was unsure in %v", got.Sub(epoch))
 	}
@@ -159,26 +159,26 @@ func TestWhenAReportMayGo(t *testing.T) {
 func TestWhichOutcomesAreRemembered(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	e.act.last, e.act.remember = events.Outcome{Turn: 7}, true
+	e.write.last, e.write.remember = events.Outcome{Turn: 7}, true
 	last := o.engine.lastOf(web)
-	if got, ok := last(web, events.Act); !ok || got.Turn != 7 {
-		t.Errorf("that of acts is %+v, %t", got, ok)
+	if got, ok := last(web, events.LaneWrite); !ok || got.Turn != 7 {
+		t.Errorf("that of writes is %+v, %t", got, ok)
 	}
 	for what, c := range map[string]struct {
 		key  events.Key
 		lane events.Lane
-	}{"of reports": {web, events.Tell}, "of another key": {events.Key{Name: "x"}, events.Act}, "of parks": {web, events.Park}} {
+	}{"of reports": {web, events.LaneStatus}, "of another key": {events.Key{Name: "x"}, events.LaneWrite}, "of parks": {web, events.LanePark}} {
 		if got, ok := last(c.key, c.lane); ok {
 			t.Errorf("that %s is %+v", what, got)
 		}
 	}
-	if _, ok := o.engine.lastOf(events.Key{Name: "x"})(events.Key{Name: "x"}, events.Act); ok {
+	if _, ok := o.engine.lastOf(events.Key{Name: "x"})(events.Key{Name: "x"}, events.LaneWrite); ok {
 		t.Error("an outcome of a key that is not known is remembered")
 	}
-	if heard := e.heardOutcomes(); len(heard) != 1 || heard[events.Act].Turn != 7 {
+	if heard := e.heardOutcomes(); len(heard) != 1 || heard[events.LaneWrite].Turn != 7 {
 		t.Errorf("heard are %+v", heard)
 	}
-	if e.act.remember = false; e.heardOutcomes() != nil {
+	if e.write.remember = false; e.heardOutcomes() != nil {
 		t.Errorf("of nothing that is remembered %+v is heard", e.heardOutcomes())
 	}
 }
@@ -239,7 +239,7 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 // A key that backs off delays only itself.
 func TestAKeyThatBacksOffDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Hour, MaxBackoff: time.Hour})
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed})
 	o.pass(2 * events.StallAfter)
 	o.flows()
 	o.engine.inconsistent = []*entry{{}}

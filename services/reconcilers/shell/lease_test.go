@@ -36,7 +36,7 @@ func TestALeasedControllerWaitsForTheLease(t *testing.T) {
 	}
 	o.run()
 	o.recalled(Past{}, Past{})
-	if turn := o.take(events.Act); turn.Token != 7 {
+	if turn := o.take(events.LaneWrite); turn.Token != 7 {
 		t.Errorf("the token is %d", turn.Token)
 	}
 	if !slices.Equal(told, []bool{true}) {
@@ -50,12 +50,12 @@ func holding(t *testing.T) *office {
 	o.engine.Heartbeat(leads("w", 7))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
 	return o
 }
 
-// looks tells whether the engine looks at a key that changes.
+// looks reports whether the engine looks at a key that changes.
 func (o *office) looks(version int) bool {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 1, 0, ""))
 	return slices.ContainsFunc(o.engine.sorted(), func(e *entry) bool { return e.dirty || e.round != nil })
@@ -102,9 +102,9 @@ func TestTheTermOfATurn(t *testing.T) {
 	o.engine.Heartbeat(leads("u", 8))
 	o.run()
 	past := underWay(10)
-	past.Outcome = &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Refused, Reason: "Stale"}}}
+	past.Outcome = &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Refused, Reason: "Stale"}}}
 	o.recalled(past, Past{})
-	if turn := o.take(events.Act); turn.Token != 8 || turn.expect != 10 {
+	if turn := o.take(events.LaneWrite); turn.Token != 8 || turn.expect != 10 {
 		t.Errorf("the turn has the token %d, behind %d", turn.Token, turn.expect)
 	}
 }
@@ -135,7 +135,7 @@ func TestAControllerWithoutALease(t *testing.T) {
 	o.engine.Heartbeat(events.Heartbeat{Writer: "w"})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	if turn := o.take(events.Act); turn.Token != 0 {
+	if turn := o.take(events.LaneWrite); turn.Token != 0 {
 		t.Errorf("the token is %d", turn.Token)
 	}
 }
@@ -148,7 +148,7 @@ func TestAReplacementHasATokenToo(t *testing.T) {
 		o.engine.Heartbeat(leads("w", 7))
 	}
 	o.recalled(Past{Sequence: 10}, Past{})
-	if turn := o.take(events.Act); turn.Token != 7 || turn.Repeats != 10 {
+	if turn := o.take(events.LaneWrite); turn.Token != 7 || turn.Repeats != 10 {
 		t.Errorf("the replacement is %+v", turn.Turn)
 	}
 }

@@ -15,13 +15,13 @@ const everyTurn = 3
 // everyTurn. Each line has the turn's stream, sequence and trace id.
 func logTurn(t events.Turn, sequence uint64) {
 	log, what := klog.Background().V(everyTurn), "Decided"
-	if t.Lane == events.Park {
+	if t.Lane == events.LanePark {
 		log, what = klog.Background(), "Set aside what breaks again and again"
 	}
 	if !log.Enabled() {
 		return
 	}
-	log.WithName("reconcilers").Info(what, "controller", t.Controller, "key", t.Key.String(), "lane", t.Lane,
+	log.WithName("reconcilers").Info(what, "controller", t.Controller, "key", t.Key.String(), "lane", t.Lane.String(),
 		"stream", subject.TurnStream(t.Controller), "sequence", sequence, "traceID", trace.Context(t.Trace).TraceID().String(),
 		"because", t.Because, "commands", len(t.Commands), "attempt", t.Attempt)
 }

@@ -30,7 +30,7 @@ func TestWhichTurnsAreLogged(t *testing.T) {
 		lane      events.Lane
 		want      string
 	}{
-		{"0", events.Act, ""}, {"2", events.Tell, ""}, {"3", events.Act, "Decided"}, {"0", events.Park, "Set aside what breaks again and again"},
+		{"0", events.LaneWrite, ""}, {"2", events.LaneStatus, ""}, {"3", events.LaneWrite, "Decided"}, {"0", events.LanePark, "Set aside what breaks again and again"},
 	} {
 		set("v", c.verbosity)
 		text.Reset()

@@ -86,7 +86,7 @@ func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
 // ended.
 func (l *Loop) ShutNow(kind kinds.Name) {
 	shut := make(chan struct{})
-	if !l.Tell(func(d *Engine) { d.Shut(kind); close(shut) }) {
+	if !l.Do(func(d *Engine) { d.Shut(kind); close(shut) }) {
 		return
 	}
 	select {
@@ -96,13 +96,13 @@ func (l *Loop) ShutNow(kind kinds.Name) {
 }
 
 // Own sets the share of the controller's keys that this replica owns.
-func (l *Loop) Own(share Share) { l.Tell(func(d *Engine) { d.Own(share) }) }
+func (l *Loop) Own(share Share) { l.Do(func(d *Engine) { d.Own(share) }) }
 
-// Tell runs say on the loop's goroutine, in the order of the calls. It returns false when the
-// loop has ended.
-func (l *Loop) Tell(say func(*Engine)) bool {
+// Do runs f on the loop's goroutine, in the order of the calls. It returns false when the loop
+// has ended.
+func (l *Loop) Do(f func(*Engine)) bool {
 	select {
-	case l.inbox <- func() { say(l.engine) }:
+	case l.inbox <- func() { f(l.engine) }:
 		return true
 	case <-l.settled:
 		return false
@@ -244,7 +244,7 @@ func (l *Loop) queue(ctx context.Context, say func()) bool {
 	return false
 }
 
-// HasOpened tells whether the engine is open, or has been open once.
+// HasOpened reports whether the engine is open, or has been open once.
 func (l *Loop) HasOpened() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,7 +296,7 @@ func (l *Loop) respond(run func(ctx context.Context) func(*Engine)) {
 	// A turn in flight is stored even while the process is ending.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	l.Tell(run(ctx))
+	l.Do(run(ctx))
 }
 
 // suspect asks the watchers to compare a kind with the API server.

@@ -89,17 +89,17 @@ func TestALoopStoresNoOldDecision(t *testing.T) {
 			return events.Turn{Controller: "toy", Key: web, Lane: of, Now: decided, Repeats: repeats}
 		}
 		time.Sleep(callTimeout)
-		if sequence, err := l.sendTurn(t.Context(), turn(events.Act, 0), 0); sequence != 1 || err != nil {
+		if sequence, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 0), 0); sequence != 1 || err != nil {
 			t.Errorf("in time: stored as %d, %v", sequence, err)
 		}
 		time.Sleep(1)
-		if _, err := l.sendTurn(t.Context(), turn(events.Act, 0), 1); !errors.Is(err, ErrStale) {
+		if _, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 0), 1); !errors.Is(err, ErrStale) {
 			t.Errorf("too late: %v, want %v", err, ErrStale)
 		}
-		if sequence, err := l.sendTurn(t.Context(), turn(events.Act, 1), 1); sequence != 2 || err != nil {
+		if sequence, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 1), 1); sequence != 2 || err != nil {
 			t.Errorf("a repetition: stored as %d, %v", sequence, err)
 		}
-		if sequence, err := l.sendTurn(t.Context(), turn(events.Park, 0), 0); sequence != 3 || err != nil {
+		if sequence, err := l.sendTurn(t.Context(), turn(events.LanePark, 0), 0); sequence != 3 || err != nil {
 			t.Errorf("a parked turn: stored as %d, %v", sequence, err)
 		}
 	})
@@ -115,13 +115,13 @@ func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 		l := looped(b, toy(), Settings{}, func(time.Duration) { turns++ }, aSet("web", 1, 1, 0, ""), aSet("later", 2, 0, 0, "wakes"))
 		stop := runs(t, l)
 		m, there, err := b.At(t.Context(), subject.TurnStream("toy"), 1)
-		if err != nil || !there || m.Subject != subject.Turn("toy", events.Act, web) {
+		if err != nil || !there || m.Subject != subject.Turn("toy", events.LaneWrite, web) {
 			t.Errorf("stored is %q, %t, %v", m.Subject, there, err)
 		}
 		if w := l.witnesses.get(subject.TurnStream("toy")); w.sequence != 1 || w.subject != m.Subject {
 			t.Errorf("remembered of it is %+v", w)
 		}
-		if got := l.Tally(); got.Acts != 1 || got.Retries != 1 || turns < 2 {
+		if got := l.Tally(); got.Writes != 1 || got.Retries != 1 || turns < 2 {
 			t.Errorf("it counts %+v, of %d turns", got, turns)
 		}
 		b.mu.Lock()
@@ -201,7 +201,7 @@ func TestALoopWaitsForASlowBus(t *testing.T) {
 		close(b.hold)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := l.Tally().Acts; got != len(sets) || l.storing != 0 {
+		if got := l.Tally().Writes; got != len(sets) || l.storing != 0 {
 			t.Errorf("%d acts of %d are stored, and %d are on their way", got, len(sets), l.storing)
 		}
 		stop()
@@ -228,7 +228,7 @@ func TestTurnsAreMadeInBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
 		for range 10 {
-			l.Tell(func(d *Engine) { d.Ask(web) })
+			l.Do(func(d *Engine) { d.Ask(web) })
 		}
 		stop := runs(t, l)
 		if n := l.Tally().Nothing; n != 1 {
@@ -268,7 +268,7 @@ func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 		if l.HasOpened() {
 			t.Error("it is awake, and nothing was found")
 		}
-		l.Tell(func(d *Engine) { d.Discover(); d.Discovered() })
+		l.Do(func(d *Engine) { d.Discover(); d.Discovered() })
 		if synctest.Wait(); !l.HasOpened() {
 			t.Error("everything is found, and it is not awake")
 		}
@@ -313,7 +313,7 @@ func TestALoopAnswers(t *testing.T) {
 		stop := runs(t, l)
 		m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""), 2)
 		l.engine.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
-		l.Tell(func(d *Engine) { d.Folded(kinds.ReplicaSets.Name) })
+		l.Do(func(d *Engine) { d.Folded(kinds.ReplicaSets.Name) })
 		synctest.Wait()
 		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
 			t.Errorf("at first it says that it stalls: %+v, %t", s, known)
@@ -348,12 +348,12 @@ func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)
 		e := l.engine.entry(web)
-		e.act.effects = []effect{{result: events.Result{Ref: podOf("p"), Version: "9"}, asked: true}}
+		e.write.effects = []effect{{result: events.Result{Ref: podOf("p"), Version: "9"}, asked: true}}
 		l.engine.awaitKind(e, "pods")
 		l.engine.io.Reach("pods")
 		(<-l.inbox)()
-		if e.act.effects[0].goal != 4 {
-			t.Errorf("it goes as far as %d", e.act.effects[0].goal)
+		if e.write.effects[0].goal != 4 {
+			t.Errorf("it goes as far as %d", e.write.effects[0].goal)
 		}
 	})
 }

@@ -42,7 +42,7 @@ type witness struct {
 	state bus.State
 }
 
-// stands tells whether the witness need not be read: it was read less than restRead ago, and
+// stands reports whether the witness need not be read: it was read less than restRead ago, and
 // since then no message was added to the stream or removed.
 func (w witness) stands(now bus.State) bool {
 	return now.Created.Equal(w.state.Created) && now.First == w.state.First && now.Last == w.state.Last &&
@@ -74,7 +74,7 @@ func (l *witnesses) observe(stream string, sequence uint64, subject string) {
 	}
 }
 
-// hasNews tells whether a message of a stream has been stored or seen since the last inspection of
+// hasNews reports whether a message of a stream has been stored or seen since the last inspection of
 // the stream, or there was no inspection yet.
 func (l *witnesses) hasNews(stream string) bool {
 	w := l.get(stream)
@@ -195,7 +195,7 @@ func (l *Loop) checkStream(ctx context.Context, stream string) error {
 	if l.engine.settings.Lost != nil {
 		l.engine.settings.Lost(stream, lost)
 	}
-	l.Tell(func(d *Engine) { d.Lost(stream) })
+	l.Do(func(d *Engine) { d.Lost(stream) })
 	return nil
 }
 
@@ -228,7 +228,7 @@ func (d *Engine) Lost(stream string) {
 		case subject.OutcomeStream(d.name):
 			// The record has lost outcomes that this engine has heard: a turn whose outcome the
 			// stream lacks is stored again, and then gets one.
-			e.act.outcome, e.tell.outcome = 0, 0
+			e.write.outcome, e.status.outcome = 0, 0
 		}
 		e.invalidate()
 	}

@@ -18,7 +18,7 @@ import (
 // wants nothing, and stores its turn again, so that the record has the outcome.
 func TestLostOutcomesAreFoundAgain(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 1, 1, ""))
 	o.run()
@@ -29,7 +29,7 @@ func TestLostOutcomesAreFoundAgain(t *testing.T) {
 	o.none()
 	o.attend(12 * time.Second)
 	o.recalled(underWay(10), Past{})
-	if again := o.take(events.Act); again.Repeats != 10 {
+	if again := o.take(events.LaneWrite); again.Repeats != 10 {
 		t.Errorf("stored %+v", again)
 	}
 }
@@ -40,7 +40,7 @@ func TestALostTurnIsMadeAgain(t *testing.T) {
 	o.engine.Lost(subject.TurnStream("toy"))
 	o.run()
 	o.recalled(Past{}, Past{})
-	if turn := o.take(events.Act); turn.expect != 0 || turn.Repeats != 0 {
+	if turn := o.take(events.LaneWrite); turn.expect != 0 || turn.Repeats != 0 {
 		t.Errorf("stored %+v", turn)
 	}
 }
@@ -115,8 +115,8 @@ func TestALossIsToldOnce(t *testing.T) {
 // from before and after. The key is recalled again before the engine decides, and its turn is
 // stored behind the last one that the stream has then.
 func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
-	before := Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 9}}
-	after := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: 3}}
+	before := Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 9}}
+	after := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 3}}
 	lost := map[string]func(o *office){
 		"a stream of turns":    func(o *office) { o.engine.Lost(subject.TurnStream("toy")) },
 		"a stream of outcomes": func(o *office) { o.engine.Lost(subject.OutcomeStream("toy")) },
@@ -130,8 +130,8 @@ func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
 				t.Fatalf("recalls are %v", got)
 			}
 			answers := []func(){
-				func() { o.engine.Recalled(web, events.Act, before, nil) },
-				func() { o.engine.Recalled(web, events.Tell, Past{}, nil) },
+				func() { o.engine.Recalled(web, events.LaneWrite, before, nil) },
+				func() { o.engine.Recalled(web, events.LaneStatus, Past{}, nil) },
 			}
 			for _, answer := range answers[:answered] {
 				answer()
@@ -144,7 +144,7 @@ func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
 			o.none()
 			o.pass(time.Second)
 			o.recalled(after, Past{})
-			if turn := o.take(events.Act); turn.expect != 3 {
+			if turn := o.take(events.LaneWrite); turn.expect != 3 {
 				t.Errorf("%s is lost after %d answers: stored behind %d, want 3", name, answered, turn.expect)
 			}
 		}

@@ -47,7 +47,7 @@ func (d *Engine) reportFigures(l *lane, o events.Outcome) {
 	l.figures = nil
 }
 
-// allDone tells whether all commands of a turn for an object succeeded, at least one.
+// allDone reports whether all commands of a turn for an object succeeded, at least one.
 func allDone(o events.Outcome, ref events.Ref) bool {
 	found := false
 	for _, r := range o.Results {

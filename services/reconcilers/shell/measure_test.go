@@ -41,8 +41,8 @@ func TestWhenAFigureCounts(t *testing.T) {
 			t.Errorf("%s: before the outcome %q were measured", what, got)
 		}
 		result := events.Result{Status: c.status, UID: "uid-x", Version: "5", Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web-1-0"}}
-		o.outcome(events.Act, 10, result)
-		o.outcome(events.Act, 10, result) // it comes twice
+		o.outcome(events.LaneWrite, 10, result)
+		o.outcome(events.LaneWrite, 10, result) // it comes twice
 		if got := strings.Join(*measured, " "); got != c.want {
 			t.Errorf("%s: %q were measured, want %q", what, got, c.want)
 		}
@@ -53,8 +53,8 @@ func TestWhenAFigureCounts(t *testing.T) {
 func TestFiguresOfATurnThatWasOvertaken(t *testing.T) {
 	settings, measured, _ := figured()
 	o := begun(t, settings)
-	o.outcome(events.Act, 12, created("web-1-0", "5"))
-	o.outcome(events.Act, 10, created("web-1-0", "5"))
+	o.outcome(events.LaneWrite, 12, created("web-1-0", "5"))
+	o.outcome(events.LaneWrite, 10, created("web-1-0", "5"))
 	if got := strings.Join(*measured, " "); got != "asked" {
 		t.Errorf("%q were measured", got)
 	}
@@ -82,15 +82,15 @@ func TestHowLongItTook(t *testing.T) {
 		}})
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "times"))
 		o.recalled(Past{}, Past{})
-		name := o.take(events.Act).Commands[0].Name
-		o.answer(events.Act, 10, nil)
+		name := o.take(events.LaneWrite).Commands[0].Name
+		o.answer(events.LaneWrite, 10, nil)
 		o.pass(3 * time.Second)
 		if len(measured) > 0 {
 			t.Errorf("before the outcome %q is measured", measured)
 		}
 		result := created(name, "5")
 		result.Status = status
-		o.outcome(events.Act, 10, result)
+		o.outcome(events.LaneWrite, 10, result)
 		if got := strings.Join(measured, ", "); got != want {
 			t.Errorf("%v: measured is %q, want %q", status, got, want)
 		}

@@ -271,7 +271,7 @@ func (m *Memory) drop(k *kindMemory, h *cachedObject) {
 	}
 }
 
-// sameIndexes tells whether both versions of an object are in the same indexes: most changes
+// sameIndexes reports whether both versions of an object are in the same indexes: most changes
 // leave the owners as they are.
 func sameIndexes(a, b reconcile.Object) bool {
 	x, y := a.GetOwnerReferences(), b.GetOwnerReferences()

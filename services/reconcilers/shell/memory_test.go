@@ -66,7 +66,7 @@ func TestMemoryIsAFold(t *testing.T) {
 	})
 }
 
-// dead tells whether the object of a uid has been deleted in what was folded, or will be in
+// dead reports whether the object of a uid has been deleted in what was folded, or will be in
 // batch.
 func (m *Memory) dead(uid types.UID, batch []events.Message) bool {
 	if _, gone := m.kinds[kinds.Pods.Name].gone[uid]; gone {
@@ -212,16 +212,16 @@ func BenchmarkFoldAndList(b *testing.B) {
 // The fence awaits an effect again whose kind was forgotten after it had come back.
 func TestForgettingShutsTheFence(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.run()
-	o.answer(o.take(events.Tell).Lane, 11, nil)
+	o.answer(o.take(events.LaneStatus).Lane, 11, nil)
 	o.engine.Shut(kinds.Pods.Name)
 	o.engine.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
 	o.engine.Open(kinds.Pods.Name) // too early: the stream lags
 	o.run()
-	act := events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{created("p", "5")}}
-	o.recalled(Past{Sequence: 10, Turn: &events.Turn{}, Outcome: &act}, Past{Sequence: 11, Turn: &events.Turn{}})
+	write := events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{created("p", "5")}}
+	o.recalled(Past{Sequence: 10, Turn: &events.Turn{}, Outcome: &write}, Past{Sequence: 11, Turn: &events.Turn{}})
 	o.none()
 }
 
@@ -231,13 +231,13 @@ func TestForgettingShutsTheFence(t *testing.T) {
 func TestForgettingAsksForWhatIsAwaited(t *testing.T) {
 	o := begun(t, Settings{})
 	o.engine.askedAll = true // it was open before
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.run()
 	o.engine.Shut(kinds.Pods.Name)
 	o.engine.Forgot(kinds.Pods.Name, o.memory.Forget(kinds.Pods.Name)["toy"])
 	o.engine.Open(kinds.Pods.Name)
 	o.run()
-	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Act, events.Tell}) {
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LaneWrite, events.LaneStatus}) {
 		t.Errorf("the key is not asked about: %v", got)
 	}
 }

@@ -26,7 +26,7 @@ func momentOf(d events.Delta) moment {
 	return moment{d.Epoch, d.ResourceVersion}
 }
 
-// before tells whether a moment certainly precedes another one. Versions that are no numbers
+// before reports whether a moment certainly precedes another one. Versions that are no numbers
 // have no order.
 func (m moment) before(other moment) bool {
 	if m.epoch != other.epoch {
@@ -42,7 +42,7 @@ func (m moment) later(other moment) moment {
 	return m
 }
 
-// BehindKnown tells whether the last mark of a kind is older than the state that the memory had
+// BehindKnown reports whether the last mark of a kind is older than the state that the memory had
 // before it forgot the kind.
 func (m *Memory) BehindKnown(kind kinds.Name) bool {
 	m.mu.RLock()

@@ -78,12 +78,12 @@ func (d *Engine) recheckMoved(kind kinds.Name) {
 	d.recheckIf(kind, func(e *entry) bool { return e.mayHaveReturned(kind, have) })
 }
 
-// mayHaveReturned tells whether a fold may have brought a key an effect on one of the objects of a
+// mayHaveReturned reports whether a fold may have brought a key an effect on one of the objects of a
 // kind, or one that rests on how far the kind was folded; or whether the key no longer waits
 // for the kind.
 func (e *entry) mayHaveReturned(kind kinds.Name, names map[name]bool) bool {
 	waits := false
-	for _, l := range []*lane{&e.act, &e.tell} {
+	for _, l := range []*lane{&e.write, &e.status} {
 		for i := range l.effects {
 			u := &l.effects[i]
 			ref := &u.result.Ref

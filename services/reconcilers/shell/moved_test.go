@@ -101,7 +101,7 @@ func TestWhoWaitsIsLookedAtInTime(t *testing.T) {
 // effects is the number of awaited effects.
 func (d *Engine) effects() (n int) {
 	for _, e := range d.entries {
-		n += len(e.act.effects) + len(e.tell.effects)
+		n += len(e.write.effects) + len(e.status.effects)
 	}
 	return n
 }
@@ -117,7 +117,7 @@ func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 	default:
 		result.Version = strconv.Itoa(version + r.IntN(12))
 	}
-	l := e.lane([]events.Lane{events.Act, events.Tell}[r.IntN(2)])
+	l := e.lane([]events.Lane{events.LaneWrite, events.LaneStatus}[r.IntN(2)])
 	o.engine.applyOutcome(e, l, events.Outcome{Key: e.key, Turn: l.outcome + 1, Results: []events.Result{result}, Epochs: events.Epochs{kinds.Pods.Name: epoch}}, 1)
 	if r.IntN(4) == 0 {
 		kind, at := kinds.Pods.Name, o.engine.position(kinds.Pods.Name)
@@ -130,7 +130,7 @@ func (o *office) awaits(r *rand.Rand, version int, epoch uint64) {
 // position.
 func (o *office) reached(r *rand.Rand) {
 	for _, e := range o.engine.entries {
-		for _, l := range []*lane{&e.act, &e.tell} {
+		for _, l := range []*lane{&e.write, &e.status} {
 			for i := range l.effects {
 				l.effects[i].asked = true
 			}
@@ -178,8 +178,8 @@ func TestWhoseWaitsMayEnd(t *testing.T) {
 	at := func(u effect, seen, goal uint64) effect { u.seen, u.goal = seen, goal; return u }
 	p, q, other := of("pods", "p", "u", "5", false), of("pods", "q", "u", "5", false), of("nodes", "p", "u", "5", false)
 	for what, c := range map[string]struct {
-		act, tell []effect
-		may       bool
+		write, status []effect
+		may           bool
 	}{
 		"one that was folded":           {[]effect{p}, nil, true},
 		"a report's that was folded":    {nil, []effect{p}, true},
@@ -194,7 +194,7 @@ func TestWhoseWaitsMayEnd(t *testing.T) {
 		"a position of another kind":    {[]effect{at(other, 1, 0), q}, nil, false},
 		"the end of another's, and one": {[]effect{at(other, 0, 1), p}, nil, true},
 	} {
-		e := &entry{act: lane{effects: c.act}, tell: lane{effects: c.tell}}
+		e := &entry{write: lane{effects: c.write}, status: lane{effects: c.status}}
 		if e.mayHaveReturned("pods", folded) != c.may {
 			t.Errorf("%s: %t", what, !c.may)
 		}
@@ -211,9 +211,9 @@ func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 	o.engine = NewEngine(toy(), m, o, Settings{}, o.now)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.engine.Folded(kinds.Pods.Name)
 	if names, some, now := m.movedSince(kinds.Pods.Name, 0); names != nil || some || now != 0 {
 		t.Errorf("of a kind that is not followed %v moved, %t, %d in all", names, some, now)
@@ -224,8 +224,8 @@ func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 		t.Error("what has come is awaited")
 	}
 	e := o.engine.entry(web)
-	e.act.effects = []effect{of("pods", "q", "u", "9", false)}
-	o.engine.awaitEffects(e, &e.act)
+	e.write.effects = []effect{of("pods", "q", "u", "9", false)}
+	o.engine.awaitEffects(e, &e.write)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("r", "", 6))
 	if o.engine.rechecked[kinds.Pods.Name] != 2 {
 		t.Errorf("after the second message it has looked at %d", o.engine.rechecked[kinds.Pods.Name])

@@ -39,11 +39,11 @@ func (o *office) haunt(d time.Duration, sequence *uint64) (turns int) {
 		}
 		o.wakes = nil
 		for len(o.stored) > 0 && turns < 1000 {
-			o.take(events.Act)
+			o.take(events.LaneWrite)
 			*sequence++
 			turns++
-			o.answer(events.Act, *sequence, nil)
-			o.outcome(events.Act, *sequence, ghostIsGone)
+			o.answer(events.LaneWrite, *sequence, nil)
+			o.outcome(events.LaneWrite, *sequence, ghostIsGone)
 		}
 	}
 	return turns
@@ -64,7 +64,7 @@ func TestWhatChangesNothingIsNotDecidedAgainAtOnce(t *testing.T) {
 		t.Errorf("suspected %d times: %v", n, *suspicions)
 	}
 	o.change(kinds.Pods.Kind, events.Is, aPod("other", "web", 2)) // to be deleted, too
-	if turn := o.take(events.Act); len(turn.Commands) != 2 {
+	if turn := o.take(events.LaneWrite); len(turn.Commands) != 2 {
 		t.Errorf("the new decision is %+v", turn)
 	}
 }
@@ -81,7 +81,7 @@ func TestAGhostIsReported(t *testing.T) {
 		t.Fatalf("suspected: %v, want one suspicion of pods", *suspicions)
 	}
 	o.change(kinds.Pods.Kind, events.Gone, aPod("ghost", "web", 1))
-	o.take(events.Tell) // the report of no pods
+	o.take(events.LaneStatus) // the report of no pods
 	if turns := o.haunt(time.Minute, &sequence); turns > 0 || len(*suspicions) != 1 {
 		t.Errorf("when that is mended: %d turns, suspicions %v", turns, *suspicions)
 	}

@@ -54,7 +54,7 @@ func (d *Engine) recallPark(e *entry) {
 		return
 	}
 	d.storing++
-	d.io.Recall(e.key, events.Park)
+	d.io.Recall(e.key, events.LanePark)
 }
 
 func (d *Engine) parkRecalled(e *entry, past Past, err error) {
@@ -64,7 +64,7 @@ func (d *Engine) parkRecalled(e *entry, past Past, err error) {
 	}
 	d.storing++
 	d.io.Store(events.Turn{
-		Controller: d.name, Key: e.key, Lane: events.Park, Triggers: slices.Clone(e.triggers),
+		Controller: d.name, Key: e.key, Lane: events.LanePark, Triggers: slices.Clone(e.triggers),
 		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: e.trace(),
 	}, past.Sequence)
 }

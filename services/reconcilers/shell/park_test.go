@@ -22,18 +22,18 @@ func TestPoisonIsParkedAndDelaysNoOtherKey(t *testing.T) {
 		o.pass(time.Second)
 		o.pass(time.Second)
 		o.pass(time.Second)
-		if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Park}) {
+		if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LanePark}) {
 			t.Fatalf("recalls are %v", got)
 		}
-		o.engine.Recalled(web, events.Park, Past{Sequence: 3}, nil)
-		park := o.take(events.Park)
+		o.engine.Recalled(web, events.LanePark, Past{Sequence: 3}, nil)
+		park := o.take(events.LanePark)
 		if park.expect != 3 || !strings.Contains(park.Because, reason) {
 			t.Errorf("the record is %+v", park)
 		}
 		if p := o.engine.Parked(); len(p) > 0 {
 			t.Errorf("before the record, parked are %+v", p)
 		}
-		o.answer(events.Park, 4, nil)
+		o.answer(events.LanePark, 4, nil)
 		if p := o.engine.Parked(); len(p) != 1 || p[0].Key != web {
 			t.Errorf("parked are %+v", p)
 		}
@@ -53,9 +53,9 @@ func TestDamagedBodyIsParked(t *testing.T) {
 	ref := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"}
 	o.engine.Folded(kinds.ReplicaSets.Name)
 	o.run()
-	o.engine.Recalled(events.Key(ref), events.Park, Past{}, nil)
-	o.take(events.Park)
-	o.engine.Stored(events.Key(ref), events.Park, 1, nil)
+	o.engine.Recalled(events.Key(ref), events.LanePark, Past{}, nil)
+	o.take(events.LanePark)
+	o.engine.Stored(events.Key(ref), events.LanePark, 1, nil)
 	if p := o.engine.Parked(); len(p) != 1 || !strings.HasPrefix(p[0].Reason, "decode") {
 		t.Errorf("parked are %+v", p)
 	}
@@ -71,21 +71,21 @@ func TestBrokenMappingIsParked(t *testing.T) {
 	pod.Annotations = map[string]string{"toy": "maps-badly"}
 	o.change(kinds.Pods.Kind, events.Is, pod)
 	key := events.Key{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}
-	o.engine.Recalled(key, events.Park, Past{}, nil)
-	o.take(events.Park)
-	o.engine.Stored(key, events.Park, 1, nil)
+	o.engine.Recalled(key, events.LanePark, Past{}, nil)
+	o.take(events.LanePark)
+	o.engine.Stored(key, events.LanePark, 1, nil)
 	if p := o.engine.Parked(); len(p) != 1 || !strings.Contains(p[0].Reason, "a mapping that breaks") {
 		t.Errorf("parked are %+v", p)
 	}
 	if !o.engine.Unpark(key) {
 		t.Error("it cannot be tried again")
 	}
-	if got := o.takeRecalls(); !cmp.Equal(got[len(got)-1], events.Park) {
+	if got := o.takeRecalls(); !cmp.Equal(got[len(got)-1], events.LanePark) {
 		t.Errorf("what still breaks is not set aside again: recalls are %v", got)
 	}
-	o.engine.Recalled(key, events.Park, Past{Sequence: 1}, nil)
-	o.take(events.Park)
-	o.engine.Stored(key, events.Park, 2, nil)
+	o.engine.Recalled(key, events.LanePark, Past{Sequence: 1}, nil)
+	o.take(events.LanePark)
+	o.engine.Stored(key, events.LanePark, 2, nil)
 	pod = aPod("p", "web", 2)
 	pod.Annotations = map[string]string{"toy": "maps-badly"}
 	o.fold(kinds.Pods.Kind, events.Gone, pod)
@@ -96,13 +96,13 @@ func TestTooLargeTurnIsParked(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	for range 5 {
 		o.recalled(Past{}, Past{})
-		o.take(events.Act)
-		o.answer(events.Act, 0, bus.ErrTooLarge)
+		o.take(events.LaneWrite)
+		o.answer(events.LaneWrite, 0, bus.ErrTooLarge)
 		o.pass(time.Second)
 	}
-	o.engine.Recalled(web, events.Park, Past{}, nil)
-	o.take(events.Park)
-	o.answer(events.Park, 1, nil)
+	o.engine.Recalled(web, events.LanePark, Past{}, nil)
+	o.take(events.LanePark)
+	o.answer(events.LanePark, 1, nil)
 	if p := o.engine.Parked(); len(p) != 1 || !strings.HasPrefix(p[0].Reason, "store a turn: ") {
 		t.Errorf("parked are %+v", p)
 	}
@@ -146,14 +146,14 @@ func TestOnePoisonAmongTenThousand(t *testing.T) {
 	for range 4 {
 		o.pass(time.Second)
 	}
-	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Park}) {
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LanePark}) {
 		t.Fatalf("recalls are %v", got)
 	}
-	o.engine.Recalled(web, events.Park, Past{}, nil)
-	if park := o.take(events.Park); !strings.Contains(park.Because, "a set that breaks") {
+	o.engine.Recalled(web, events.LanePark, Past{}, nil)
+	if park := o.take(events.LanePark); !strings.Contains(park.Because, "a set that breaks") {
 		t.Errorf("the record is %+v", park)
 	}
-	o.answer(events.Park, 1, nil)
+	o.answer(events.LanePark, 1, nil)
 	broken := o.engine.Tally().Broken
 	if p := o.engine.Parked(); len(p) != 1 || p[0].Key != web || broken != 5 {
 		t.Errorf("parked are %+v after %d attempts", p, broken)
@@ -169,7 +169,7 @@ func poisoned(t *testing.T, settings Settings) *office {
 	settings.Attempts = 1
 	o := open(t, settings)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
-	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Park}) {
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LanePark}) {
 		t.Fatalf("recalls are %v", got)
 	}
 	return o
@@ -178,9 +178,9 @@ func poisoned(t *testing.T, settings Settings) *office {
 // setAside answers the recall and the store of a key that is being parked.
 func (o *office) setAside(at uint64) {
 	o.t.Helper()
-	o.engine.Recalled(web, events.Park, Past{Sequence: at - 1}, nil)
-	o.take(events.Park)
-	o.answer(events.Park, at, nil)
+	o.engine.Recalled(web, events.LanePark, Past{Sequence: at - 1}, nil)
+	o.take(events.LanePark)
+	o.answer(events.LanePark, at, nil)
 }
 
 // A reason longer than 4 KiB is cut in the record.
@@ -188,8 +188,8 @@ func TestALongReasonIsCut(t *testing.T) {
 	for length, want := range map[int]int{4096: 4096, 5000: 4096} {
 		o := open(t, Settings{})
 		o.engine.park(o.engine.entry(web), strings.Repeat("x", length))
-		o.engine.Recalled(web, events.Park, Past{}, nil)
-		if park := o.take(events.Park); len(park.Because) != want {
+		o.engine.Recalled(web, events.LanePark, Past{}, nil)
+		if park := o.take(events.LanePark); len(park.Because) != want {
 			t.Errorf("of %d bytes %d are recorded", length, len(park.Because))
 		}
 	}
@@ -204,14 +204,14 @@ func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 	if got := o.takeRecalls(); len(got) != 0 {
 		t.Errorf("while it is being set aside it recalls %v", got)
 	}
-	o.engine.Recalled(web, events.Park, Past{Sequence: 3}, nil)
-	o.take(events.Park)
-	o.answer(events.Park, 0, bus.ErrOvertaken)
-	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Park}) {
+	o.engine.Recalled(web, events.LanePark, Past{Sequence: 3}, nil)
+	o.take(events.LanePark)
+	o.answer(events.LanePark, 0, bus.ErrOvertaken)
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LanePark}) {
 		t.Fatalf("overtaken, it recalls %v", got)
 	}
-	o.engine.Recalled(web, events.Park, Past{Sequence: 5}, nil)
-	if park := o.take(events.Park); park.expect != 5 || !strings.Contains(park.Because, "a set that breaks") {
+	o.engine.Recalled(web, events.LanePark, Past{Sequence: 5}, nil)
+	if park := o.take(events.LanePark); park.expect != 5 || !strings.Contains(park.Because, "a set that breaks") {
 		t.Errorf("the record is %+v", park)
 	}
 	nothing := o.engine.Tally().Nothing
@@ -219,7 +219,7 @@ func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 	if o.engine.Tally().Nothing != nothing {
 		t.Error("it has a turn while it is being set aside")
 	}
-	o.answer(events.Park, 6, nil)
+	o.answer(events.LanePark, 6, nil)
 	if got := o.engine.Tally(); got.Nothing != nothing+1 || got.Parked != 0 {
 		t.Errorf("what came meanwhile has had no turn: %+v", got)
 	}
@@ -230,7 +230,7 @@ func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 func TestTheWaitsForARecordGrow(t *testing.T) {
 	o := poisoned(t, Settings{Backoff: time.Second, MaxBackoff: time.Hour})
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-		o.engine.Recalled(web, events.Park, Past{}, bus.ErrClosed)
+		o.engine.Recalled(web, events.LanePark, Past{}, bus.ErrClosed)
 		if o.pass(wait - 1); len(o.recalls) != 0 {
 			t.Errorf("it is tried again before %v", wait)
 		}
@@ -303,8 +303,8 @@ func TestWhatIsSetAsideWaitsForNoTurn(t *testing.T) {
 	o := open(t, Settings{Attempts: 1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 0, bus.ErrTooLarge)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 0, bus.ErrTooLarge)
 	o.takeRecalls()
 	o.setAside(1)
 	if b := o.engine.Backlog(); len(b) != 0 || o.engine.Dealt()[kinds.ReplicaSets.Name] != 1 {
@@ -313,9 +313,9 @@ func TestWhatIsSetAsideWaitsForNoTurn(t *testing.T) {
 	for i, called := range []string{"c", "a", "d", "b"} {
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet(called, i+2, 1, 0, "panics"))
 		key := events.Key{Namespace: "default", Name: called}
-		o.engine.Recalled(key, events.Park, Past{}, nil)
-		o.take(events.Park)
-		o.engine.Stored(key, events.Park, uint64(i+2), nil)
+		o.engine.Recalled(key, events.LanePark, Past{}, nil)
+		o.take(events.LanePark)
+		o.engine.Stored(key, events.LanePark, uint64(i+2), nil)
 	}
 	var keys []string
 	for _, p := range o.engine.Parked() {

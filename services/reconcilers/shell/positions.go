@@ -46,7 +46,7 @@ func newest(o events.Outcome, turn uint64) (version string) {
 	return version
 }
 
-// reportedAgain tells whether a stream that had lost the position of u has everything again: it has
+// reportedAgain reports whether a stream that had lost the position of u has everything again: it has
 // a mark behind its end, or one that is not older than the effects of the last turn.
 func (k *kindMemory) reportedAgain(u effect) bool {
 	return k.markAt >= u.goal || u.result.Version != "" && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0

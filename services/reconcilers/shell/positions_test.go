@@ -11,7 +11,7 @@ import (
 func idle(turn, seen uint64) Past {
 	return Past{
 		Sequence: turn, Turn: &events.Turn{Seen: events.Position{kinds.Pods.Name: seen}},
-		Outcome: &events.Outcome{Key: web, Lane: events.Act, Turn: turn, Results: []events.Result{
+		Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: turn, Results: []events.Result{
 			{Status: events.Refused, Reason: "Stale"},
 		}},
 	}
@@ -29,7 +29,7 @@ func TestNoViewOlderThanThatOfTheLastTurn(t *testing.T) {
 	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "web", 2))
 	o.run()
 	for _, turn := range o.stored {
-		if turn.Lane == events.Act {
+		if turn.Lane == events.LaneWrite {
 			t.Errorf("the pod that the last turn saw was created again: %+v", turn)
 		}
 	}
@@ -75,7 +75,7 @@ func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
 				o.none()
 				o.mark(kinds.Pods.Kind, "41", tc.next)
 			}
-			if turn := o.take(events.Act); turn.expect != 7 {
+			if turn := o.take(events.LaneWrite); turn.expect != 7 {
 				t.Errorf("the turn is %+v", turn)
 			}
 		})
@@ -85,13 +85,13 @@ func TestAViewThatCannotBeHadAnyMore(t *testing.T) {
 // An outcome of another replica's turn does not say which positions that turn had seen.
 func TestATurnOfAnotherReplicaIsRecalled(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 11, events.Result{Status: events.Refused, Reason: "Stale"})
+	o.outcome(events.LaneWrite, 11, events.Result{Status: events.Refused, Reason: "Stale"})
 	o.none()
 	o.recalled(idle(11, 1), Past{})
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "other", 1))
 	o.run()
-	if turn := o.take(events.Act); turn.expect != 11 {
+	if turn := o.take(events.LaneWrite); turn.expect != 11 {
 		t.Errorf("the turn is %+v", turn)
 	}
 }
@@ -105,12 +105,12 @@ func TestWhatTheLastTurnSawIsWaitedForBehindItsOutcome(t *testing.T) {
 	past := idle(7, 2)
 	past.Outcome = nil
 	o.recalled(past, Past{})
-	o.outcome(events.Act, 7, events.Result{Status: events.Refused, Reason: "Stale"})
+	o.outcome(events.LaneWrite, 7, events.Result{Status: events.Refused, Reason: "Stale"})
 	o.run()
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "other", 2))
 	o.run()
-	if turn := o.take(events.Act); turn.expect != 7 {
+	if turn := o.take(events.LaneWrite); turn.expect != 7 {
 		t.Errorf("the turn is %+v", turn)
 	}
 }
@@ -128,7 +128,7 @@ func (o *office) mark(kind kinds.Kind, version string, at uint64) {
 func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	l := &e.act
+	l := &e.write
 	l.effects = []effect{of("pods", "p", "u", "5", false)}
 	last := &events.Turn{Seen: events.Position{kinds.Pods.Name: 1, kinds.ReplicaSets.Name: 0, kinds.Nodes.Name: 9}}
 	for range 2 {
@@ -158,12 +158,12 @@ func TestAViewOfAKindThatIsNowhere(t *testing.T) {
 	e := o.engine.entry(web)
 	for range 2 {
 		o.engine.Discover()
-		o.engine.awaitPositions(e, &e.act, &events.Turn{Seen: events.Position{"widgets.example.com": 9}})
-		if o.engine.Discovered(); e.act.settled() {
+		o.engine.awaitPositions(e, &e.write, &events.Turn{Seen: events.Position{"widgets.example.com": 9}})
+		if o.engine.Discovered(); e.write.settled() {
 			t.Error("a discovery that began before ends the wait")
 		}
 		o.engine.Discover()
-		if o.engine.Discovered(); !e.act.settled() {
+		if o.engine.Discovered(); !e.write.settled() {
 			t.Error("a discovery that began after does not end the wait")
 		}
 	}
@@ -225,14 +225,14 @@ func TestWhichOutcomesAreForeign(t *testing.T) {
 	}{
 		"a later one":        {8, func(*entry) {}, true},
 		"the last":           {7, func(*entry) {}, false},
-		"while one is sent":  {8, func(e *entry) { e.act.storing = epoch }, false},
+		"while one is sent":  {8, func(e *entry) { e.write.storing = epoch }, false},
 		"while it is looked": {8, func(e *entry) { e.recalling = 1 }, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.known, e.act.turn = true, 7
+		e.known, e.write.turn = true, 7
 		c.change(e)
-		if o.engine.recallForeign(e, &e.act, c.turn); e.known == c.is {
+		if o.engine.recallForeign(e, &e.write, c.turn); e.known == c.is {
 			t.Errorf("%s: it is known: %t", what, e.known)
 		}
 	}

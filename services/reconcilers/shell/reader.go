@@ -65,7 +65,7 @@ func (r *reader) reads(kind kinds.Name) bool {
 	return len(r.every) > 0 || len(r.inputs[kind]) > 0
 }
 
-// maps tells whether changes of a kind ask for turns.
+// maps reports whether changes of a kind ask for turns.
 func (r *reader) maps(kind kinds.Name) bool {
 	some := func(in reconcile.Input) bool { return in.Keys != nil }
 	return slices.ContainsFunc(r.every, some) || slices.ContainsFunc(r.inputs[kind], some)

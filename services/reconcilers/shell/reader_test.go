@@ -74,14 +74,14 @@ func TestEffectNowhereIsGivenUpAfterARecheck(t *testing.T) {
 	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(spread().Describe())
 	o.engine = NewEngine(spread(), o.memory, o, Settings{}, o.now)
-	settled := func() bool { return o.engine.entry(web).act.settled() }
+	settled := func() bool { return o.engine.entry(web).write.settled() }
 	result := events.Result{
 		Status: events.Applied, UID: types.UID("x"), Version: "5",
 		Ref: events.Ref{Kind: "widgets.example.com", Namespace: "default", Name: "w"},
 	}
 	o.engine.entry(web)
 	o.engine.Discover() // began before the outcome was known: may have missed the kind
-	o.outcome(events.Act, 10, result)
+	o.outcome(events.LaneWrite, 10, result)
 	o.engine.Discovered()
 	if settled() {
 		t.Error("given up after a discovery that began before")
@@ -96,7 +96,7 @@ func TestEffectNowhereIsGivenUpAfterARecheck(t *testing.T) {
 	}
 
 	result.Version = "6"
-	o.outcome(events.Act, 11, result)
+	o.outcome(events.LaneWrite, 11, result)
 	o.engine.Discover()
 	o.engine.Shut(result.Ref.Kind) // it is found
 	o.engine.Discovered()

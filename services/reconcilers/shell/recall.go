@@ -88,7 +88,7 @@ func (s Signatures) pastOf(turn events.Message, some bool, outcome events.Messag
 // maxClockSkew is the largest difference allowed between the clocks of reconcilers.
 const maxClockSkew = time.Second
 
-// supersedes tells whether the last turn of a lane was stored after the stream had lost its
+// supersedes reports whether the last turn of a lane was stored after the stream had lost its
 // end, and with it the turn that the outcome answers. If the outcome answers a lost turn at a
 // later sequence that was decided after the last turn, the last turn is settled, too.
 func supersedes(m events.Message, turn *events.Turn, outcome events.Message, o events.Outcome) bool {
@@ -114,7 +114,7 @@ type outcomeReach struct {
 	at         bus.State
 }
 
-// dropped tells whether the outcome stream no longer reaches back to a turn: both streams are
+// dropped reports whether the outcome stream no longer reaches back to a turn: both streams are
 // bounded by size, and outcomes may take more room than turns. No writer carries out a turn
 // that old, and its effects came back long ago.
 func (r *outcomeReach) dropped(ctx context.Context, turn events.Message) (bool, error) {

@@ -104,13 +104,13 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 				outcomes++
 			}
 		}
-		// An act and a report of each, their turns and their outcomes.
+		// A write and a report of each, their turns and their outcomes.
 		if least := (2*sets + recallMost - 1) / recallMost; lanes != 4*sets || outcomes < least || outcomes > least+2*maxRecalls {
 			t.Errorf("it asked for the outcomes %d times, and for %d lanes in all; want about %d, and %d", outcomes, lanes, least, 4*sets)
 		}
 		acts := 0
 		for _, m := range b.stored {
-			if _, lane, _, err := subject.ParseTurn(m.Subject); err == nil && lane == events.Act {
+			if _, lane, _, err := subject.ParseTurn(m.Subject); err == nil && lane == events.LaneWrite {
 				acts++
 			}
 		}
@@ -160,7 +160,7 @@ func TestEachLaneHasItsOwnPast(t *testing.T) {
 	b := &library{turns: map[string]events.Message{}}
 	var lanes []laneOf
 	for i := range 9 {
-		at := laneOf{events.Key{Namespace: "default", Name: fmt.Sprint("web-", i)}, []events.Lane{events.Act, events.Tell, events.Park}[i%3]}
+		at := laneOf{events.Key{Namespace: "default", Name: fmt.Sprint("web-", i)}, []events.Lane{events.LaneWrite, events.LaneStatus, events.LanePark}[i%3]}
 		lanes = append(lanes, at)
 		if i%2 == 0 {
 			m, err := events.EncodeJSON(events.Turn{Controller: "toy", Key: at.key, Lane: at.lane}, events.Trace{})

@@ -32,9 +32,9 @@ func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 			done[i] = events.Result{Status: events.Unchanged, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}
 		}
 		done[c.results-1].Status = c.last
-		o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: done})
+		o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: done})
 		o.run()
-		if _, remembered := o.engine.last(web, events.Act); remembered != c.want {
+		if _, remembered := o.engine.last(web, events.LaneWrite); remembered != c.want {
 			t.Errorf("%s: remembered %v, want %v", c.what, remembered, c.want)
 		}
 	}

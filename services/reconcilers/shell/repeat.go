@@ -84,7 +84,7 @@ func (d *Engine) checkOutcome(e *entry, of events.Lane) {
 
 // dropSuspicions defers the suspicions of a key whose recall failed.
 func (d *Engine) dropSuspicions(e *entry) {
-	for _, of := range []events.Lane{events.Act, events.Tell} {
+	for _, of := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		l := e.lane(of)
 		l.suspected, l.past = false, nil
 		d.watchOutcome(e, of)
@@ -93,7 +93,7 @@ func (d *Engine) dropSuspicions(e *entry) {
 
 // repeat stores the suspected turns again whose outcomes the streams do not have either.
 func (d *Engine) repeat(e *entry) {
-	for _, of := range []events.Lane{events.Act, events.Tell} {
+	for _, of := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 		l := e.lane(of)
 		turn := l.past
 		l.past = nil

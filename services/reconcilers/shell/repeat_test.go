@@ -23,7 +23,7 @@ func (o *office) attend(d time.Duration, turns ...uint64) {
 // underWay is the past of the turn that [begun] has stored, without an outcome.
 func underWay(sequence uint64) Past {
 	return Past{Sequence: sequence, Turn: &events.Turn{
-		Controller: "toy", Key: web, Lane: events.Act, Now: epoch, Because: "0 of 1", ResourceVersion: "1",
+		Controller: "toy", Key: web, Lane: events.LaneWrite, Now: epoch, Because: "0 of 1", ResourceVersion: "1",
 		Commands: []events.Command{{Verb: events.VerbCreate, Kind: kinds.Pods.Name, Name: "p"}},
 	}}
 }
@@ -38,17 +38,17 @@ func TestAnOrphanedTurnIsRepeated(t *testing.T) {
 	}
 	o.attend(3 * time.Second)
 	o.recalled(underWay(10), Past{})
-	again := o.take(events.Act)
+	again := o.take(events.LaneWrite)
 	want := *underWay(10).Turn
 	want.Repeats = 10
 	if diff := cmp.Diff(want, again.Turn); diff != "" || again.expect != 10 {
 		t.Fatalf("behind %d, (-want +got)\n%s", again.expect, diff)
 	}
-	o.answer(events.Act, 11, nil)
+	o.answer(events.LaneWrite, 11, nil)
 	o.none()
-	o.outcome(events.Act, 11, events.Result{Status: events.Unchanged})
+	o.outcome(events.LaneWrite, 11, events.Result{Status: events.Unchanged})
 	o.run()
-	if turn := o.take(events.Act); turn.expect != 11 || turn.Repeats != 0 {
+	if turn := o.take(events.LaneWrite); turn.expect != 11 || turn.Repeats != 0 {
 		t.Errorf("the next turn is %+v", turn)
 	}
 }
@@ -63,7 +63,7 @@ func TestATurnInFlightIsNoOrphan(t *testing.T) {
 	}
 	o.attend(21*time.Second, 9)
 	o.recalled(underWay(10), Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // Without any writer, storing a turn again gains nothing.
@@ -75,7 +75,7 @@ func TestWithoutWritersNothingIsRepeated(t *testing.T) {
 	}
 	o.attend(21 * time.Second)
 	o.recalled(underWay(10), Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // The recall finds an outcome in the stream that only this engine has missed.
@@ -83,9 +83,9 @@ func TestAnOutcomeThatWasMissedIsFound(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	past := underWay(10)
-	past.Outcome = &events.Outcome{Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Unchanged}}}
+	past.Outcome = &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Unchanged}}}
 	o.recalled(past, Past{}) // which asks for a turn by itself
-	if turn := o.take(events.Act); turn.expect != 10 || turn.Repeats != 0 {
+	if turn := o.take(events.LaneWrite); turn.expect != 10 || turn.Repeats != 0 {
 		t.Errorf("the next turn is %+v", turn)
 	}
 }
@@ -96,7 +96,7 @@ func TestAnOrphanThatCannotBeRead(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	o.recalled(Past{Sequence: 10}, Past{})
-	again := o.take(events.Act)
+	again := o.take(events.LaneWrite)
 	if again.Repeats != 10 || len(again.Commands) != 0 || again.Key != web || again.Controller != "toy" {
 		t.Errorf("stored %+v", again)
 	}
@@ -108,8 +108,8 @@ func TestRepetitionsOfManyEngines(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	o.recalled(underWay(10), Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	o.recalled(underWay(12), Past{})
 	o.none()
@@ -120,10 +120,10 @@ func TestRepetitionsOfManyEngines(t *testing.T) {
 		}
 		o.attend(12 * time.Second)
 		o.recalled(underWay(turn), Past{})
-		if again := o.take(events.Act); again.Repeats != turn {
+		if again := o.take(events.LaneWrite); again.Repeats != turn {
 			t.Fatalf("stored %+v", again)
 		}
-		o.answer(events.Act, turn+1, nil)
+		o.answer(events.LaneWrite, turn+1, nil)
 		wait *= 2
 	}
 }
@@ -136,7 +136,7 @@ func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 	o.none()
 	o.attend(12 * time.Second)
 	o.recalled(underWay(10), Past{})
-	if again := o.take(events.Act); again.Repeats != 10 {
+	if again := o.take(events.LaneWrite); again.Repeats != 10 {
 		t.Errorf("stored %+v", again)
 	}
 }
@@ -205,11 +205,11 @@ func TestATurnIsWatchedOnce(t *testing.T) {
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.act = c.lane
-		o.engine.watchOutcome(e, events.Act)
-		o.engine.watchOutcome(e, events.Act)
-		if n := len(o.engine.timers.list); e.act.watched != c.watched || n != c.timers || o.engine.Working() != (c.timers > 0) {
-			t.Errorf("%s: it is watched: %t, by %d timers, and is work: %t", what, e.act.watched, n, o.engine.Working())
+		e.write = c.lane
+		o.engine.watchOutcome(e, events.LaneWrite)
+		o.engine.watchOutcome(e, events.LaneWrite)
+		if n := len(o.engine.timers.list); e.write.watched != c.watched || n != c.timers || o.engine.Working() != (c.timers > 0) {
+			t.Errorf("%s: it is watched: %t, by %d timers, and is work: %t", what, e.write.watched, n, o.engine.Working())
 		}
 	}
 }
@@ -234,11 +234,11 @@ func TestForHowLongAWriterIsThere(t *testing.T) {
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.known, e.act.turn, e.act.since, o.engine.writersSeen = true, 7, o.now.Add(-10*time.Second), o.now
+		e.known, e.write.turn, e.write.since, o.engine.writersSeen = true, 7, o.now.Add(-10*time.Second), o.now
 		c.change(o, e)
-		o.engine.checkOutcome(e, events.Act)
-		if e.act.suspected != c.is || (len(o.recalls) == 2) != c.is {
-			t.Errorf("%s: suspected: %t, recalled are %v", what, e.act.suspected, o.recalls)
+		o.engine.checkOutcome(e, events.LaneWrite)
+		if e.write.suspected != c.is || (len(o.recalls) == 2) != c.is {
+			t.Errorf("%s: suspected: %t, recalled are %v", what, e.write.suspected, o.recalls)
 		}
 	}
 }
@@ -286,28 +286,28 @@ func TestASuspicionThatCouldNotBeLookedInto(t *testing.T) {
 	if got := o.takeRecalls(); len(got) != 2 {
 		t.Fatalf("recalled are %v", got)
 	}
-	o.engine.Recalled(web, events.Act, Past{}, errors.New("away"))
-	o.engine.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Recalled(web, events.LaneWrite, Past{}, errors.New("away"))
+	o.engine.Recalled(web, events.LaneStatus, Past{}, nil)
 	o.engine.Invalidate()
 	o.pass(time.Second)
 	o.recalled(underWay(10), Past{})
 	o.none()
 	o.attend(21 * time.Second)
 	o.recalled(underWay(10), Past{})
-	if o.take(events.Act).Repeats != 10 || o.engine.Storing() != 1 {
+	if o.take(events.LaneWrite).Repeats != 10 || o.engine.Storing() != 1 {
 		t.Errorf("it waits for %d answers", o.engine.Storing())
 	}
 	// A key that wants something is recalled as soon as another replica was faster.
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
 	o.recalled(underWay(12), Past{})
 	if got := o.engine.Tally().Repeats; got != 0 {
 		t.Errorf("%d turns were repeated by this replica", got)
 	}
 	o.attend(21 * time.Second)
 	o.recalled(underWay(12), Past{})
-	o.take(events.Act)
-	if o.answer(events.Act, 13, nil); o.engine.Tally().Repeats != 1 {
+	o.take(events.LaneWrite)
+	if o.answer(events.LaneWrite, 13, nil); o.engine.Tally().Repeats != 1 {
 		t.Errorf("%d turns were repeated", o.engine.Tally().Repeats)
 	}
 }
@@ -318,11 +318,11 @@ func TestAKeyGivenAwayDuringARepetitionIsForgotten(t *testing.T) {
 	o := begun(t, Settings{})
 	o.attend(12 * time.Second)
 	o.recalled(underWay(10), Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	if o.engine.Own(0); len(o.engine.entries) != 1 {
 		t.Fatalf("%d keys are known while the turn is on its way", len(o.engine.entries))
 	}
-	if o.answer(events.Act, 11, nil); len(o.engine.entries) != 0 {
+	if o.answer(events.LaneWrite, 11, nil); len(o.engine.entries) != 0 {
 		t.Errorf("%d keys are known", len(o.engine.entries))
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// cameOf is the outcome of an act turn that was decided at a moment.
+// cameOf is the outcome of a turn of the write lane that was decided at a moment.
 func cameOf(turn uint64, decided time.Time, results ...events.Result) events.Outcome {
-	return events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Decided: decided, Results: results}
+	return events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: turn, Decided: decided, Results: results}
 }
 
 // came passes such an outcome to the engine.
@@ -38,7 +38,7 @@ func TestTheOutcomeOfALostTurnSettlesNoOther(t *testing.T) {
 	o.none()
 	o.fold(kinds.Pods.Kind, events.Is, aPod("q", "web", 6))
 	o.run()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // That outcome may arrive before the engine knows the sequence of its own turn.
@@ -47,14 +47,14 @@ func TestAnOutcomeAheadOfTheAnswerIsOfThatTurn(t *testing.T) {
 		o := open(t, Settings{Pace: -1})
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 		o.recalled(Past{}, Past{})
-		decided := o.take(events.Act).Now
+		decided := o.take(events.LaneWrite).Now
 		if lost {
 			decided = earlier
 		}
 		o.came(10, decided, nothing)
-		o.answer(events.Act, 10, nil)
+		o.answer(events.LaneWrite, 10, nil)
 		if !lost {
-			o.take(events.Act)
+			o.take(events.LaneWrite)
 			continue
 		}
 		o.none()
@@ -67,17 +67,17 @@ func TestAnOutcomeAheadOfTheAnswerIsOfThatTurn(t *testing.T) {
 func TestARecalledTurnIsNotTheOneThatWasHeard(t *testing.T) {
 	o := begun(t, Settings{Pace: -1})
 	o.came(10, epoch, nothing)
-	if turn := o.take(events.Act); turn.expect != 10 {
+	if turn := o.take(events.LaneWrite); turn.expect != 10 {
 		t.Fatalf("stored behind %d, want 10", turn.expect)
 	}
-	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
 	another := underWay(10)
 	another.Turn.Now = epoch.Add(time.Second)
 	o.recalled(another, Past{})
 	o.none() // it has no outcome
 	o.came(10, another.Turn.Now, nothing)
 	o.pass(time.Second) // it changed nothing
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // The outcome of a turn behind the recalled one is of a turn that was stored meanwhile, or that
@@ -92,7 +92,7 @@ func TestWhatIsHeardDuringARecallIsLookedInto(t *testing.T) {
 	o.recalled(underWay(10), Past{})
 	o.none()
 	o.came(10, epoch, nothing)
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // The newest outcome of a lane may answer a turn that its stream has lost. If the last turn
@@ -122,9 +122,9 @@ func TestARecallTellsWhatALostTurnSettled(t *testing.T) {
 			m.Sequence, m.Time = sequence, at
 			b.turns[on] = m
 		}
-		put(subject.Turn("toy", events.Act, web), events.Turn{Controller: "toy", Key: web, Lane: events.Act, Now: epoch}, 10, epoch)
-		put(subject.Outcome("toy", events.Act, web), tc.o, 1, epoch.Add(tc.stored))
-		pasts, err := recall(t.Context(), b, "toy", []laneOf{{web, events.Act}}, Signatures{})
+		put(subject.Turn("toy", events.LaneWrite, web), events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite, Now: epoch}, 10, epoch)
+		put(subject.Outcome("toy", events.LaneWrite, web), tc.o, 1, epoch.Add(tc.stored))
+		pasts, err := recall(t.Context(), b, "toy", []laneOf{{web, events.LaneWrite}}, Signatures{})
 		if err != nil {
 			t.Fatal(err)
 		}

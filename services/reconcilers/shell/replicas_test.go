@@ -143,12 +143,12 @@ func (r *replica) Store(t events.Turn, expect uint64) {
 			r.engine.Stored(t.Key, t.Lane, 0, bus.ErrOvertaken)
 			return
 		}
-		if before := w.last[t.Lane]; before > 0 && t.Lane == events.Act && !w.done[before] {
-			w.t.Fatalf("act turn stored while turn %d is under way", before)
+		if before := w.last[t.Lane]; before > 0 && t.Lane == events.LaneWrite && !w.done[before] {
+			w.t.Fatalf("write turn stored while turn %d is under way", before)
 		}
 		for uid, at := range w.seen {
-			if t.Lane == events.Act && (at == 0 || t.Seen[kinds.Pods.Name] < at) && uid != w.set.UID {
-				w.t.Fatalf("act turn stored before %s was seen at %d: %+v", uid, at, t)
+			if t.Lane == events.LaneWrite && (at == 0 || t.Seen[kinds.Pods.Name] < at) && uid != w.set.UID {
+				w.t.Fatalf("write turn stored before %s was seen at %d: %+v", uid, at, t)
 			}
 		}
 		w.turns = append(w.turns, t)
@@ -302,7 +302,7 @@ func (w *town) settle(limit int) {
 	for i, r := range w.replicas {
 		for _, e := range r.engine.sorted() {
 			if e.wants() {
-				w.t.Fatalf("replica %d: %v dirty %v known %v recalling %d act %+v tell %+v", i, e.key, e.dirty, e.known, e.recalling, e.act, e.tell)
+				w.t.Fatalf("replica %d: %v dirty %v known %v recalling %d write %+v status %+v", i, e.key, e.dirty, e.known, e.recalling, e.write, e.status)
 			}
 		}
 	}

@@ -11,34 +11,34 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// An act may depend on the status of the key's own object. While a report is in flight, that
+// A write may depend on the status of the key's own object. While a report is in flight, that
 // status is stale.
 func TestAnActWaitsForTheReport(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 3, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Tell)
-	o.answer(events.Tell, 1, nil)
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 1, nil)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 3, ""))
 	o.none() // the report has no outcome
-	o.outcome(events.Tell, 1, events.Result{
+	o.outcome(events.LaneStatus, 1, events.Result{
 		Status: events.Applied, UID: "uid-web", Version: "3",
 		Ref: events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "web"},
 	})
 	o.none() // and then has not come back
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 0, ""))
 	o.run()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // An outcome may reach an engine more than once, and counts once.
 func TestAnOutcomeThatComesTwiceCountsOnce(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Second})
 	failed := events.Result{Status: events.Failed, Message: "quota"}
-	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{failed}})
-	o.outcome(events.Act, 10, failed)
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{failed}})
+	o.outcome(events.LaneWrite, 10, failed)
 	o.pass(time.Second)
-	if turn := o.take(events.Act); turn.Attempt != 2 {
+	if turn := o.take(events.LaneWrite); turn.Attempt != 2 {
 		t.Errorf("attempt %d after one failure, want 2", turn.Attempt)
 	}
 }
@@ -48,8 +48,8 @@ func TestARecallThatFailedIsRepeated(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.takeRecalls()
-	o.engine.Recalled(web, events.Act, Past{}, errors.New("the bus is away"))
-	o.engine.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Recalled(web, events.LaneWrite, Past{}, errors.New("the bus is away"))
+	o.engine.Recalled(web, events.LaneStatus, Past{}, nil)
 	o.run()
 	o.none()
 	o.pass(time.Second)
@@ -63,10 +63,10 @@ func TestNothingIsStoredBeforeBothLanesAreKnown(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 3, ""))
 	o.takeRecalls()
-	o.engine.Recalled(web, events.Act, Past{}, nil)
+	o.engine.Recalled(web, events.LaneWrite, Past{}, nil)
 	o.run()
 	o.none()
-	o.engine.Recalled(web, events.Tell, Past{Sequence: 4, Turn: &events.Turn{}}, nil)
+	o.engine.Recalled(web, events.LaneStatus, Past{Sequence: 4, Turn: &events.Turn{}}, nil)
 	o.run()
 	o.none() // report 4 has no outcome
 }
@@ -78,9 +78,9 @@ func TestAnEndIsAwaitedWhileTheObjectIsThere(t *testing.T) {
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 1))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 1, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
-	o.outcome(events.Act, 10, events.Result{
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
+	o.outcome(events.LaneWrite, 10, events.Result{
 		Status: events.Applied, Removed: true, UID: "uid-p", Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"},
 	})
 	o.memory.Fold(kinds.Pods.Name, []events.Message{markAt(kinds.Pods.Kind, "9", 2)})
@@ -103,8 +103,8 @@ func TestAChangeDuringARoundHasItsTurn(t *testing.T) {
 	o.engine.Scheduled(web, o.wakes[0].At, nil)
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	stillWaits(t, "before the turn is stored", s)
-	o.answer(events.Act, 1, nil)
+	o.answer(events.LaneWrite, 1, nil)
 	served(t, "after", s)
 }

@@ -17,7 +17,7 @@ type Share uint64
 // Everything is the share of a single replica.
 const Everything = ^Share(0)
 
-// Has tells whether a shard is in the share.
+// Has reports whether a shard is in the share.
 func (s Share) Has(shard int) bool { return s>>shard&1 != 0 }
 
 // With is the share with a shard added.
@@ -85,7 +85,7 @@ func (d *Engine) release(e *entry) {
 
 // dropUnowned drops a key of another replica when nothing of it is in flight here.
 func (d *Engine) dropUnowned(e *entry) {
-	busy := e.round != nil || e.recalling > 0 || e.parking != "" || e.act.repeating || e.tell.repeating
+	busy := e.round != nil || e.recalling > 0 || e.parking != "" || e.write.repeating || e.status.repeating
 	if !busy && d.entries[e.key] == e && !d.owns(e.key) {
 		delete(d.entries, e.key)
 	}

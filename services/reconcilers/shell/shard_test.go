@@ -33,14 +33,14 @@ func TestOnlyOwnKeysAreDecidedAbout(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.engine.Ask(web)
 	o.engine.Wake(1, events.Wake{Controller: "toy", Key: web})
-	o.outcome(events.Act, 5, events.Result{Status: events.Failed})
+	o.outcome(events.LaneWrite, 5, events.Result{Status: events.Failed})
 	if o.run(); len(o.recalls) > 0 || len(o.engine.entries) > 0 {
 		t.Fatalf("a key of another replica's is looked at: recalls %v, %d keys known", o.recalls, len(o.engine.entries))
 	}
 	o.engine.Own(Everything)
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // A turn in flight when its key becomes another replica's is finished, and the engine decides
@@ -49,22 +49,22 @@ func TestAKeyThatIsGivenAwayIsForgotten(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	o.engine.Own(0)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
-	if o.answer(events.Act, 10, nil); len(o.engine.entries) > 0 {
+	if o.answer(events.LaneWrite, 10, nil); len(o.engine.entries) > 0 {
 		t.Errorf("%d keys are known", len(o.engine.entries))
 	}
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.none()
 	o.engine.Own(Everything)
 	o.run()
 	o.recalled(underWay(10), Past{})
 	o.none() // turn 10 has no outcome that this engine has heard
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.none()
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // A key that is being recalled is dropped, too.
@@ -81,11 +81,11 @@ func TestAKeyThatIsRecalledIsForgottenToo(t *testing.T) {
 // nothing.
 func TestAFailureOfAnUnknownKeyIsTriedAgain(t *testing.T) {
 	o := open(t, Settings{})
-	if o.outcome(events.Act, 5, events.Result{Status: events.Applied}); len(o.engine.entries) > 0 {
+	if o.outcome(events.LaneWrite, 5, events.Result{Status: events.Applied}); len(o.engine.entries) > 0 {
 		t.Error("a success of a key that nothing asks for is remembered")
 	}
 	before := o.engine.Tally().Nothing
-	if o.outcome(events.Act, 6, events.Result{Status: events.Failed}); o.engine.Tally().Nothing != before+1 {
+	if o.outcome(events.LaneWrite, 6, events.Result{Status: events.Failed}); o.engine.Tally().Nothing != before+1 {
 		t.Error("a failure asks for no turn")
 	}
 }
@@ -139,7 +139,7 @@ func TestWhatComesIsAskedAbout(t *testing.T) {
 		t.Errorf("of another shard it has made %d turns, and knows %d keys", o.engine.Tally().Nothing-before.Nothing-1, len(o.engine.entries))
 	}
 	o.engine.Own(Everything)
-	if o.run(); o.engine.Tally().Nothing != before.Nothing+2 || o.engine.entries[events.Key(torn)] == nil || len(o.recalls) != 1 || o.recalls[0] != events.Park {
+	if o.run(); o.engine.Tally().Nothing != before.Nothing+2 || o.engine.entries[events.Key(torn)] == nil || len(o.recalls) != 1 || o.recalls[0] != events.LanePark {
 		t.Errorf("of what cannot be read it recalls %v", o.recalls)
 	}
 
@@ -174,11 +174,11 @@ func TestAKeyThatComesBackIsRecalled(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	o.engine.Own(0)
 	o.engine.Own(Everything)
-	o.answer(events.Act, 10, nil)
-	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Failed}}})
+	o.answer(events.LaneWrite, 10, nil)
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Failed}}})
 	o.pass(time.Second)
 	o.none()
 	o.recalled(underWay(11), Past{})
@@ -194,11 +194,11 @@ func TestWhatKeepsAKeyThatWasGivenAway(t *testing.T) {
 		"a round":           {func(_ *office, e *entry) { e.round = &round{} }, true},
 		"a recall":          {func(_ *office, e *entry) { e.recalling = 1 }, true},
 		"a record":          {func(_ *office, e *entry) { e.parking = "it breaks" }, true},
-		"an act again":      {func(_ *office, e *entry) { e.act.repeating = true }, true},
-		"a report again":    {func(_ *office, e *entry) { e.tell.repeating = true }, true},
+		"a write again":     {func(_ *office, e *entry) { e.write.repeating = true }, true},
+		"a report again":    {func(_ *office, e *entry) { e.status.repeating = true }, true},
 		"it is its own":     {func(o *office, _ *entry) { o.engine.share = Everything }, true},
 		"one in its place":  {func(o *office, e *entry) { o.engine.entries[e.key] = &entry{key: e.key} }, true},
-		"only what it knew": {func(_ *office, e *entry) { e.act.turn, e.wake = 7, epoch }, false},
+		"only what it knew": {func(_ *office, e *entry) { e.write.turn, e.wake = 7, epoch }, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)

@@ -150,9 +150,9 @@ func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	e := o.engine.entries[web]
-	e.known, e.act.turn, e.act.outcome, e.tell.turn, e.tell.outcome = true, 7, 7, 8, 8
+	e.known, e.write.turn, e.write.outcome, e.status.turn, e.status.outcome = true, 7, 7, 8, 8
 	o.engine.Forgot(kinds.Pods.Name, []events.Key{{Namespace: "default", Name: "db"}})
-	if !o.engine.shut[kinds.Pods.Name] || e.known || e.act.outcome != 0 || e.tell.outcome != 0 || !cmp.Equal(o.known(), []string{"db", "web"}) {
+	if !o.engine.shut[kinds.Pods.Name] || e.known || e.write.outcome != 0 || e.status.outcome != 0 || !cmp.Equal(o.known(), []string{"db", "web"}) {
 		t.Errorf("it is shut for %v, knows %v, and of one %+v", o.engine.shut, o.known(), e)
 	}
 	if w := o.engine.whyShut(epoch); w.condition != events.CacheInconsistent {
@@ -172,13 +172,13 @@ func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 	e := o.engine.entry(web)
 	o.engine.Shut(kinds.Pods.Name)
 	o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})
-	e.act.effects = []effect{of("pods", "p", "uid-p", "5", false), of("pods", "q", "", "6", false)}
-	e.tell.effects = []effect{of("pods", "q", "", "6", false)}
-	o.engine.awaitEffects(e, &e.act)
-	o.engine.awaitEffects(e, &e.tell)
+	e.write.effects = []effect{of("pods", "p", "uid-p", "5", false), of("pods", "q", "", "6", false)}
+	e.status.effects = []effect{of("pods", "q", "", "6", false)}
+	o.engine.awaitEffects(e, &e.write)
+	o.engine.awaitEffects(e, &e.status)
 	o.engine.Open(kinds.Pods.Name)
-	if len(e.act.effects) != 1 || !e.act.effects[0].dated || len(e.tell.effects) != 1 || !e.tell.effects[0].dated || o.engine.taken["pods"] != 1 {
-		t.Errorf("awaited are %+v and %+v", e.act.effects, e.tell.effects)
+	if len(e.write.effects) != 1 || !e.write.effects[0].dated || len(e.status.effects) != 1 || !e.status.effects[0].dated || o.engine.taken["pods"] != 1 {
+		t.Errorf("awaited are %+v and %+v", e.write.effects, e.status.effects)
 	}
 }
 
@@ -187,8 +187,8 @@ func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 func TestAKindThatIsReadAgainIsLookedAtWhole(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	e.act.effects = []effect{of("pods", "p", "uid-p", "50", false)}
-	o.engine.awaitEffects(e, &e.act)
+	e.write.effects = []effect{of("pods", "p", "uid-p", "50", false)}
+	o.engine.awaitEffects(e, &e.write)
 	for i := range 5 {
 		o.fold(kinds.Pods.Kind, events.Is, aPod("a", "", i+1))
 	}
@@ -198,8 +198,8 @@ func TestAKindThatIsReadAgainIsLookedAtWhole(t *testing.T) {
 		o.memory.Fold("pods", []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("a", "", i+51), uint64(i+2))})
 	}
 	o.engine.Folded(kinds.Pods.Name)
-	if o.engine.Open(kinds.Pods.Name); len(e.act.effects) > 0 {
-		t.Errorf("what is there is awaited: %+v", e.act.effects)
+	if o.engine.Open(kinds.Pods.Name); len(e.write.effects) > 0 {
+		t.Errorf("what is there is awaited: %+v", e.write.effects)
 	}
 }
 

@@ -24,7 +24,7 @@ type Signatures struct {
 	Refused func(m events.Message, err error)
 }
 
-// acceptsOutcome tells whether a writer signed an outcome.
+// acceptsOutcome reports whether a writer signed an outcome.
 func (s Signatures) acceptsOutcome(m events.Message) bool {
 	err := s.Outcomes.Outcome(m)
 	if err != nil && s.Refused != nil {
@@ -33,7 +33,7 @@ func (s Signatures) acceptsOutcome(m events.Message) bool {
 	return err == nil
 }
 
-// acceptsTurn tells whether a reconciler signed a turn.
+// acceptsTurn reports whether a reconciler signed a turn.
 func (s Signatures) acceptsTurn(m events.Message) bool {
 	if s.Turns != nil {
 		return s.Turns.Turn(m, sign.TurnWithin) == nil
@@ -56,7 +56,7 @@ func (s Signatures) Heartbeat(text []byte, now time.Time) error {
 	}
 }
 
-// isSigned tells whether a writer signed a heartbeat. A forged one would keep a turn whose
+// isSigned reports whether a writer signed a heartbeat. A forged one would keep a turn whose
 // outcome is lost from being stored again.
 func (l *Loop) isSigned(heartbeat []byte) bool {
 	return l.engine.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil

@@ -16,17 +16,17 @@ import (
 func TestARefusedForgeryOpensNoFence(t *testing.T) {
 	o := begun(t, Settings{})
 	forged := events.Result{Status: events.Refused, Reason: events.BadSignature}
-	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 11, Results: []events.Result{forged}})
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 11, Results: []events.Result{forged}})
 	e := o.engine.entries[web]
-	if e.act.settled() || e.act.outcome >= 10 {
+	if e.write.settled() || e.write.outcome >= 10 {
 		t.Error("the fence opened for the refusal of what is no turn of ours")
 	}
 	if e.known {
 		t.Error("the key is not recalled, although something lies behind its turn")
 	}
-	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: []events.Result{forged}})
-	if e.act.outcome != 10 || e.act.failures != 1 {
-		t.Errorf("the refusal of the turn itself is outcome %d with %d failures, want 10 with 1", e.act.outcome, e.act.failures)
+	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{forged}})
+	if e.write.outcome != 10 || e.write.failures != 1 {
+		t.Errorf("the refusal of the turn itself is outcome %d with %d failures, want 10 with 1", e.write.outcome, e.write.failures)
 	}
 }
 
@@ -50,7 +50,7 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 	refused := 0
 	by := Signatures{Sign: deciding, Outcomes: trust, Refused: func(events.Message, error) { refused++ }}
 	turn := func(signed bool) events.Message {
-		m, err := events.EncodeJSON(events.Turn{Controller: "toy", Key: web, Lane: events.Act}, events.Trace{})
+		m, err := events.EncodeJSON(events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite}, events.Trace{})
 		must(err)
 		m.Sequence, m.Time = 7, time.Now()
 		m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{"3"}
@@ -148,7 +148,7 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 			running.Go(func() { l.hearWriters(ctx) })
 			has := func(turn uint64) bool {
 				answer := make(chan bool)
-				l.Tell(func(d *Engine) { answer <- !d.inFlight[turn].IsZero() })
+				l.Do(func(d *Engine) { answer <- !d.inFlight[turn].IsZero() })
 				return <-answer
 			}
 			for !has(8) { // a valid heartbeat, sent after the one in question, has been heard
@@ -202,7 +202,7 @@ func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
 	k, young := newKeys(t, now.Add(-time.Hour)), newKeys(t, now.Add(time.Hour))
 	turn := func(by *sign.Signer) events.Message {
 		b := stocked(t, 0)
-		if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, by, now); err != nil {
+		if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite}, 0, by, now); err != nil {
 			t.Fatal(err)
 		}
 		m := b.streams["TURN_toy"][0]

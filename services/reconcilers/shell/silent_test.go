@@ -22,14 +22,14 @@ func speechless(t *testing.T) *office {
 func TestTheReportsOfASilentControllerAreNotRecalled(t *testing.T) {
 	o := speechless(t)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.Act}) {
+	if got := o.takeRecalls(); !cmp.Equal(got, []events.Lane{events.LaneWrite}) {
 		t.Fatalf("recalls are %v", got)
 	}
-	o.engine.Recalled(web, events.Act, Past{Sequence: 9, Turn: &events.Turn{}}, nil)
+	o.engine.Recalled(web, events.LaneWrite, Past{Sequence: 9, Turn: &events.Turn{}}, nil)
 	o.run()
 	o.none() // the outcome of turn 9 is to come
-	o.outcome(events.Act, 9)
-	if turn := o.take(events.Act); turn.expect != 9 {
+	o.outcome(events.LaneWrite, 9)
+	if turn := o.take(events.LaneWrite); turn.expect != 9 {
 		t.Errorf("stored behind %d", turn.expect)
 	}
 	if got := o.takeRecalls(); len(got) > 0 {

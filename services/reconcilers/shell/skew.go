@@ -22,7 +22,7 @@ type epochSkew struct {
 	since time.Time
 }
 
-// epochSkew tells whether a kind that the controller reads has not reached the newest epoch of
+// epochSkew reports whether a kind that the controller reads has not reached the newest epoch of
 // any kind, or has not been listed completely in it.
 func (s snapshot) epochSkew() (newest uint64, apart bool) {
 	for _, k := range s.memory.kinds {
@@ -39,7 +39,7 @@ func (s snapshot) epochSkew() (newest uint64, apart bool) {
 	return newest, false
 }
 
-// skewed tells whether decisions have to wait because kinds are in several epochs.
+// skewed reports whether decisions have to wait because kinds are in several epochs.
 func (d *Engine) skewed(s snapshot) bool {
 	newest, apart := s.epochSkew()
 	if !apart {

@@ -115,25 +115,25 @@ func TestKeysOfNothingAreForgotten(t *testing.T) {
 	}
 }
 
-// An act waits for earlier acts, and for reports unless the controller may be blind to the
+// A write waits for earlier writes, and for reports unless the controller may be blind to the
 // status.
 func TestWhatAnActWaitsFor(t *testing.T) {
 	for what, c := range map[string]struct {
-		act, tell, blind, may bool
+		write, status, blind, may bool
 	}{
-		"for nothing": {false, false, false, true}, "for an act": {true, false, true, false}, "for a report": {false, true, false, false}, "for no report": {false, true, true, true},
+		"for nothing": {false, false, false, true}, "for a write": {true, false, true, false}, "for a report": {false, true, false, false}, "for no report": {false, true, true, true},
 	} {
 		o := open(t, Settings{})
 		o.engine.described.StatusBlind = c.blind
 		e := o.engine.entry(web)
-		if c.act {
-			e.act.turn = 7
+		if c.write {
+			e.write.turn = 7
 		}
-		if c.tell {
-			e.tell.turn = 7
+		if c.status {
+			e.status.turn = 7
 		}
-		if got := o.engine.mayAct(e); got != c.may || e.mayTell() == c.tell {
-			t.Errorf("%s: it may act: %t, and report: %t", what, got, e.mayTell())
+		if got := o.engine.mayWrite(e); got != c.may || e.mayReport() == c.status {
+			t.Errorf("%s: it may act: %t, and report: %t", what, got, e.mayReport())
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestInDoubtWhatIsUnderWayIsRecalled(t *testing.T) {
 		change func(*entry)
 		again  bool
 	}{
-		"an act": {func(e *entry) { e.act.turn = 7 }, true}, "a report": {func(e *entry) { e.tell.turn = 7 }, true}, "nothing": {func(*entry) {}, false},
+		"a write": {func(e *entry) { e.write.turn = 7 }, true}, "a report": {func(e *entry) { e.status.turn = 7 }, true}, "nothing": {func(*entry) {}, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
@@ -165,10 +165,10 @@ func TestWhenATurnIsSuspected(t *testing.T) {
 		is     bool
 	}{
 		"no one has it":          {func(*office, *entry) {}, true},
-		"it has its outcome":     {func(_ *office, e *entry) { e.act.outcome = 7 }, false},
+		"it has its outcome":     {func(_ *office, e *entry) { e.write.outcome = 7 }, false},
 		"a round goes on":        {func(_ *office, e *entry) { e.round = &round{} }, false},
 		"it is being recalled":   {func(_ *office, e *entry) { e.recalling = 1 }, false},
-		"it is being repeated":   {func(_ *office, e *entry) { e.act.repeating = true }, false},
+		"it is being repeated":   {func(_ *office, e *entry) { e.write.repeating = true }, false},
 		"a writer has it":        {func(o *office, _ *entry) { o.engine.inFlight[7] = o.now.Add(-time.Second) }, false},
 		"writers are not so far": {func(o *office, _ *entry) { o.engine.writerReached, o.engine.writerFullAt = 6, o.now }, false},
 		"writers were not": {func(o *office, _ *entry) {
@@ -176,18 +176,18 @@ func TestWhenATurnIsSuspected(t *testing.T) {
 		}, true},
 		"writers are as far":   {func(o *office, _ *entry) { o.engine.writerReached, o.engine.writerFullAt = 7, o.now }, true},
 		"no writer is there":   {func(o *office, _ *entry) { o.engine.writersSeen = o.now.Add(-maxHeartbeatAge - 1) }, false},
-		"it was stored lately": {func(o *office, e *entry) { e.act.since = o.now.Add(-9 * time.Second) }, false},
-		"it was repeated once": {func(_ *office, e *entry) { e.act.repeats = 1 }, false},
-		"long ago":             {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second) }, true},
-		"not so long ago":      {func(o *office, e *entry) { e.act.repeats, e.act.since = 9, o.now.Add(-10<<5*time.Second+1) }, false},
+		"it was stored lately": {func(o *office, e *entry) { e.write.since = o.now.Add(-9 * time.Second) }, false},
+		"it was repeated once": {func(_ *office, e *entry) { e.write.repeats = 1 }, false},
+		"long ago":             {func(o *office, e *entry) { e.write.repeats, e.write.since = 9, o.now.Add(-10<<5*time.Second) }, true},
+		"not so long ago":      {func(o *office, e *entry) { e.write.repeats, e.write.since = 9, o.now.Add(-10<<5*time.Second+1) }, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.known, e.act.turn, e.act.since, o.engine.writersSeen = true, 7, o.now.Add(-10*time.Second), o.now
+		e.known, e.write.turn, e.write.since, o.engine.writersSeen = true, 7, o.now.Add(-10*time.Second), o.now
 		c.change(o, e)
-		o.engine.checkOutcome(e, events.Act)
-		if e.act.suspected != c.is || (len(o.recalls) == 2) != c.is {
-			t.Errorf("%s: suspected: %t, recalled are %v", what, e.act.suspected, o.recalls)
+		o.engine.checkOutcome(e, events.LaneWrite)
+		if e.write.suspected != c.is || (len(o.recalls) == 2) != c.is {
+			t.Errorf("%s: suspected: %t, recalled are %v", what, e.write.suspected, o.recalls)
 		}
 	}
 }

@@ -206,7 +206,7 @@ func (s snapshot) epochs() events.Epochs {
 	return e
 }
 
-// hasReturned tells whether the memory has seen the effect of an applied result, or something
+// hasReturned reports whether the memory has seen the effect of an applied result, or something
 // later. It has seen nothing of a kind that is not followed yet, nor an effect of an epoch that
 // has not reached it.
 func (s snapshot) hasReturned(u effect) bool {
@@ -235,10 +235,10 @@ func (s snapshot) hasReturned(u effect) bool {
 	return there && u.reached(h.epoch, h.version)
 }
 
-// precedes tells whether an epoch had ended when the effect was made.
+// precedes reports whether an epoch had ended when the effect was made.
 func (u effect) precedes(epoch uint64) bool { return u.dated && epoch < u.epoch }
 
-// reached tells whether a state is the one that the effect made, or a later one. Versions of
+// reached reports whether a state is the one that the effect made, or a later one. Versions of
 // different epochs cannot be compared.
 func (u effect) reached(epoch uint64, version string) bool {
 	if u.dated && epoch != u.epoch {

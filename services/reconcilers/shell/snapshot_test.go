@@ -88,7 +88,7 @@ func TestOutcomesOfAnEpochThatHasEnded(t *testing.T) {
 			"of no epoch that is known":         {nil, true},
 		} {
 			s.last = func(events.Key, events.Lane) (events.Outcome, bool) { return events.Outcome{Epochs: c.epochs}, true }
-			if _, seen := s.Last(events.Key{}, events.Act); seen != c.seen {
+			if _, seen := s.Last(events.Key{}, events.LaneWrite); seen != c.seen {
 				t.Errorf("%s: it is seen: %t", what, seen)
 			}
 		}

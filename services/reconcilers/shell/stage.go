@@ -92,7 +92,7 @@ func (d *Engine) reportStage(stage Stage, took time.Duration, trace events.Trace
 
 // reportHeld reports the kind of the effect that a shut fence waits for, if it waits for an effect.
 func (d *Engine) reportHeld(e *entry) {
-	for _, l := range []*lane{&e.act, &e.tell} {
+	for _, l := range []*lane{&e.write, &e.status} {
 		if len(l.effects) > 0 && d.settings.Held != nil {
 			d.settings.Held(l.effects[0].result.Ref.Kind)
 			return

@@ -37,11 +37,11 @@ func TestEveryHopIsMeasured(t *testing.T) {
 	}
 	o.pass(time.Second)
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	o.pass(2 * time.Second)
-	o.answer(events.Act, 10, nil)
+	o.answer(events.LaneWrite, 10, nil)
 	o.pass(3 * time.Second)
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.pass(4 * time.Second)
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	want := []string{"decided 1h0m1s cause", "stored 2s cause", "written 3s cause", "seen 4s cause"}
@@ -57,10 +57,10 @@ func TestEveryHopIsMeasured(t *testing.T) {
 func TestAStageOfAnotherReplicaIsNotMeasured(t *testing.T) {
 	o, stages := traveller(t)
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
-	o.outcome(events.Act, 12, created("p", "5"))
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
+	o.outcome(events.LaneWrite, 12, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	if want := []string{"decided 1h0m0s cause", "stored 0s cause"}; !cmp.Equal(*stages, want) {
 		t.Error(cmp.Diff(want, *stages))
 	}
@@ -75,7 +75,7 @@ func TestWhatTheFenceWaitsFor(t *testing.T) {
 		t.Errorf("before the outcome it waits for %v", held)
 	}
 	o.recallTellNothing()
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	held = nil
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 2, 0, ""))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 4, 3, 0, ""))
@@ -102,8 +102,8 @@ func TestTheWayBackOfATurn(t *testing.T) {
 	} {
 		var stages []string
 		o := begun(t, Settings{Passed: func(stage Stage, _ time.Duration, _ events.Trace) { stages = append(stages, string(stage)) }})
-		l := &o.engine.entries[web].act
-		o.engine.Outcome(10, events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Results: c.results})
+		l := &o.engine.entries[web].write
+		o.engine.Outcome(10, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: c.results})
 		for i, name := range []string{"p", "q", "p", "q"} {
 			o.fold(kinds.Pods.Kind, events.Is, aPod(name, "web", 5+i))
 			o.engine.dropReturned(o.engine.entries[web])
@@ -118,10 +118,10 @@ func TestTheWayBackOfATurn(t *testing.T) {
 func TestTheWayBackOfAnotherTurnIsNotMeasured(t *testing.T) {
 	o, stages := traveller(t)
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
-	o.outcome(events.Act, 10, created("p", "5"))
-	o.outcome(events.Act, 12, created("q", "6"))
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 12, created("q", "6"))
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 6))
 	if want := []string{"decided 1h0m0s cause", "stored 0s cause", "written 0s cause"}; !cmp.Equal(*stages, want) {
@@ -142,11 +142,11 @@ func TestTheWayToTheBus(t *testing.T) {
 	o.engine.Folded(kinds.ReplicaSets.Name)
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.outcome(events.Act, 1, nothing)
+	o.take(events.LaneWrite)
+	o.outcome(events.LaneWrite, 1, nothing)
 	o.pass(time.Second)
-	o.answer(events.Act, 2, nil)
-	o.outcome(events.Act, 2, nothing)
+	o.answer(events.LaneWrite, 2, nil)
+	o.outcome(events.LaneWrite, 2, nothing)
 	if want := []string{"decided 0s", "stored 1s", "written 0s"}; !cmp.Equal(stages[:min(3, len(stages))], want) {
 		t.Errorf("the stages are %v, want %v", stages, want)
 	}
@@ -156,10 +156,10 @@ func TestTheWayToTheBus(t *testing.T) {
 func TestTheWayOfTheFirstTurn(t *testing.T) {
 	o, stages := traveller(t)
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 1, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 1, nil)
 	o.pass(time.Second)
-	if o.outcome(events.Act, 1, nothing); !slices.Contains(*stages, "written 1s cause") {
+	if o.outcome(events.LaneWrite, 1, nothing); !slices.Contains(*stages, "written 1s cause") {
 		t.Errorf("the stages are %v", *stages)
 	}
 }
@@ -170,16 +170,16 @@ func TestAKeyThatWaitsIsToldOnce(t *testing.T) {
 	o := open(t, Settings{Held: func(kind kinds.Name) { held = append(held, kind) }})
 	sets := of(kinds.ReplicaSets.Name, "web", "u", "5", false)
 	for what, c := range map[string]struct {
-		act, tell []effect
-		want      []kinds.Name
+		write, status []effect
+		want          []kinds.Name
 	}{
 		"nothing":    {nil, nil, nil},
-		"an act":     {[]effect{of("pods", "p", "u", "5", false), sets}, nil, []kinds.Name{"pods"}},
+		"a write":    {[]effect{of("pods", "p", "u", "5", false), sets}, nil, []kinds.Name{"pods"}},
 		"a report":   {nil, []effect{sets}, []kinds.Name{kinds.ReplicaSets.Name}},
 		"both of it": {[]effect{of("pods", "p", "u", "5", false)}, []effect{sets}, []kinds.Name{"pods"}},
 	} {
 		held = nil
-		if o.engine.reportHeld(&entry{act: lane{effects: c.act}, tell: lane{effects: c.tell}}); !slices.Equal(held, c.want) {
+		if o.engine.reportHeld(&entry{write: lane{effects: c.write}, status: lane{effects: c.status}}); !slices.Equal(held, c.want) {
 			t.Errorf("%s: it waits for %v, want %v", what, held, c.want)
 		}
 	}

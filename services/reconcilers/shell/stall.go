@@ -61,7 +61,7 @@ func (d *Engine) recordReply(to *refusal, err error) {
 	to.err = err
 }
 
-// Working tells whether the engine may have work. [Engine.Stall] tells it exactly.
+// Working reports whether the engine may have work. [Engine.Stall] tells it exactly.
 func (d *Engine) Working() bool {
 	return len(d.pending) > 0 || len(d.inconsistent) > 0 || len(d.shut) > 0 && !d.askedAll
 }
@@ -133,12 +133,12 @@ func (d *Engine) work() (oldest time.Time, some bool) {
 	return oldest, some
 }
 
-// wants tells whether a key wants a turn, or waits for the results of its last one.
+// wants reports whether a key wants a turn, or waits for the results of its last one.
 func (e *entry) wants() bool {
-	return e.dirty || e.round != nil || e.recalling > 0 || e.parking != "" || e.awaitsLane(&e.act) || e.awaitsLane(&e.tell)
+	return e.dirty || e.round != nil || e.recalling > 0 || e.parking != "" || e.awaitsLane(&e.write) || e.awaitsLane(&e.status)
 }
 
-// awaitsLane tells whether the outcome or an effect of the last turn of a lane is still to
+// awaitsLane reports whether the outcome or an effect of the last turn of a lane is still to
 // come. The lane of a key that is in doubt may only be unknown: the key's next turn recalls it.
 func (e *entry) awaitsLane(l *lane) bool { return !l.settled() && (e.known || l.watched) }
 

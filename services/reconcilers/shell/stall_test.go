@@ -64,10 +64,10 @@ func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
 func TestATurnWithoutAnOutcomeStalls(t *testing.T) {
 	o := begun(t, Settings{})
 	o.stalls(0, events.NoOutcome, "no writer says that it is there")
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.flows()
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
-	o.engine.Recalled(web, events.Tell, Past{}, nil)
+	o.engine.Recalled(web, events.LaneStatus, Past{}, nil)
 	o.flows()
 }
 
@@ -84,7 +84,7 @@ func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 // The writer has applied the turn, and no watcher reports the effects.
 func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.stalls(0, events.NotSeen, "pods")
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.flows()
@@ -134,8 +134,8 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 	for end := o.now.Add(events.StallAfter); o.now.Before(end); {
 		o.flows()
 		if len(o.stored) > 0 {
-			o.take(events.Act)
-			o.answer(events.Act, 0, full)
+			o.take(events.LaneWrite)
+			o.answer(events.LaneWrite, 0, full)
 		}
 		if len(o.recalls) > 0 {
 			o.recalled(Past{}, Past{})
@@ -250,13 +250,13 @@ func TestWhatAKeyWants(t *testing.T) {
 		"the end of a round":                {entry{round: &round{}}, true},
 		"what the streams know":             {entry{recalling: 1}, true},
 		"to be set aside":                   {entry{parking: "it breaks"}, true},
-		"the outcome of an act":             {entry{known: true, act: under}, true},
-		"the outcome of a report":           {entry{known: true, tell: under}, true},
-		"to see what was done":              {entry{known: true, act: due}, true},
-		"to see what was reported":          {entry{known: true, tell: due}, true},
-		"nothing, as it is in doubt":        {entry{act: under, tell: under}, false},
-		"an outcome, in doubt, and watched": {entry{act: lane{turn: 7, watched: true}}, true},
-		"nothing, though it is watched":     {entry{act: lane{turn: 7, outcome: 7, watched: true}}, false},
+		"the outcome of a write":            {entry{known: true, write: under}, true},
+		"the outcome of a report":           {entry{known: true, status: under}, true},
+		"to see what was done":              {entry{known: true, write: due}, true},
+		"to see what was reported":          {entry{known: true, status: due}, true},
+		"nothing, as it is in doubt":        {entry{write: under, status: under}, false},
+		"an outcome, in doubt, and watched": {entry{write: lane{turn: 7, watched: true}}, true},
+		"nothing, though it is watched":     {entry{write: lane{turn: 7, outcome: 7, watched: true}}, false},
 	} {
 		if c.entry.wants() != c.wants {
 			t.Errorf("%s: %t", what, !c.wants)
@@ -397,12 +397,12 @@ func TestWhatHoldsSingleKeys(t *testing.T) {
 		d.pending[e] = epoch.Add(since)
 		return e
 	}
-	under := func(e *entry) { e.act.turn = 7 }
+	under := func(e *entry) { e.write.turn = 7 }
 	add("a", 2*time.Second, under)
 	add("b", time.Second, under)
 	add("c", 3*time.Second, under)
 	waits := func(kind kinds.Name) func(*entry) {
-		return func(e *entry) { e.act.effects = []effect{of(kind, "p", "u", "5", false)} }
+		return func(e *entry) { e.write.effects = []effect{of(kind, "p", "u", "5", false)} }
 	}
 	add("d", 4*time.Second, waits(kinds.ReplicaSets.Name))
 	add("e", 5*time.Second, waits(kinds.Pods.Name))

@@ -27,7 +27,7 @@ var ErrStale = errors.New("the decision is too old to be stored")
 //
 // Errors: [ErrStale].
 func CheckAge(t events.Turn, now time.Time) error {
-	if age := now.Sub(t.Now); t.Repeats == 0 && t.Lane != events.Park && age > callTimeout {
+	if age := now.Sub(t.Now); t.Repeats == 0 && t.Lane != events.LanePark && age > callTimeout {
 		return fmt.Errorf("store turn of %s for %v, decided %v ago: %w", t.Controller, t.Key, age.Round(time.Millisecond), ErrStale)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (l *Loop) hearWriters(ctx context.Context) {
 			b, ok := events.DecodeHeartbeat(data)
 			if now := l.clock(); ok && (l.engine.settings.Leased || len(b.InFlight(l.Name())) > 0 || now.Sub(told) > maxHeartbeatAge/2) && l.isSigned(data) {
 				told = now
-				l.Tell(func(d *Engine) { d.Heartbeat(b) })
+				l.Do(func(d *Engine) { d.Heartbeat(b) })
 			}
 		})
 		if err != nil {
@@ -136,7 +136,7 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			continue
 		}
 		l.setBusTime(state)
-		l.Tell((*Engine).Invalidate)
+		l.Do((*Engine).Invalidate)
 		ready()
 		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
 			outcomes := make([]outcomeAt, 0, len(batch))
@@ -148,7 +148,7 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			}
 			newest := batch[len(batch)-1]
 			l.witnesses.observe(stream, newest.Sequence, newest.Subject)
-			l.Tell(func(d *Engine) {
+			l.Do(func(d *Engine) {
 				for _, h := range outcomes {
 					d.Outcome(h.sequence, h.Outcome)
 				}

@@ -148,19 +148,19 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 			t.Errorf("it is ready %d times after %d looks; by the clock of the bus it is %v", ready, b.looks.Load(), l.BusTime())
 		}
 		outcome := func(turn uint64) events.Message {
-			m, err := events.EncodeJSON(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn}, events.Trace{})
+			m, err := events.EncodeJSON(events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: turn}, events.Trace{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.Subject, m.Sequence = subject.Outcome("toy", events.Act, web), 9
+			m.Subject, m.Sequence = subject.Outcome("toy", events.LaneWrite, web), 9
 			return m
 		}
 		b.batches <- []events.Message{outcome(7), {Subject: "torn", Data: []byte("torn")}, outcome(8)}
 		doubted("an outcome of another replica's", true)
-		if e.act.outcome != 8 || len(e.triggers) != 2 || e.triggers[0].Sequence != 2 || e.triggers[1].Sequence != 9 {
-			t.Errorf("heard is of turn %d, because of %v", e.act.outcome, e.triggers)
+		if e.write.outcome != 8 || len(e.triggers) != 2 || e.triggers[0].Sequence != 2 || e.triggers[1].Sequence != 9 {
+			t.Errorf("heard is of turn %d, because of %v", e.write.outcome, e.triggers)
 		}
-		if w := l.witnesses.get(stream); w.sequence != 9 || w.subject != subject.Outcome("toy", events.Act, web) || len(l.witnesses.checkNow) != 0 {
+		if w := l.witnesses.get(stream); w.sequence != 9 || w.subject != subject.Outcome("toy", events.LaneWrite, web) || len(l.witnesses.checkNow) != 0 {
 			t.Errorf("of the outcomes it remembers %+v", w)
 		}
 		close(b.batches)

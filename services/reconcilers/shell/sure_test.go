@@ -14,20 +14,20 @@ func TestASureReportWaitsForTheAct(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
 	o.recalled(Past{}, Past{})
-	create := o.take(events.Act).Commands[0]
-	o.answer(events.Act, 1, nil)
+	create := o.take(events.LaneWrite).Commands[0]
+	o.answer(events.LaneWrite, 1, nil)
 
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 5, "counts"))
 	o.none() // the create has no outcome
-	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: create.Ref(), UID: "uid-" + "p", Version: "7"})
+	o.outcome(events.LaneWrite, 1, events.Result{Status: events.Applied, Ref: create.Ref(), UID: "uid-" + "p", Version: "7"})
 	o.none() // and then has not come back
 	created := aPod(create.Name, "web", 7)
 	created.UID = "uid-p"
 	o.change(kinds.Pods.Kind, events.Is, created)
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
-// Such a report costs a look at everything, and stores nothing while the act is in flight:
+// Such a report costs a look at everything, and stores nothing while the write is in flight:
 // changes in that time do not ask for it again and again.
 func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 	settings, _, asked := figured()
@@ -35,8 +35,8 @@ func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 	o := open(t, settings)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "counts"))
 	o.recalled(Past{}, Past{})
-	create := o.take(events.Act).Commands[0]
-	o.answer(events.Act, 1, nil)
+	create := o.take(events.LaneWrite).Commands[0]
+	o.answer(events.LaneWrite, 1, nil)
 	for second := range 3 {
 		o.pass(time.Second)
 		before := len(*asked)
@@ -49,28 +49,28 @@ func TestASureReportIsNotAskedForWithoutEnd(t *testing.T) {
 	}
 	o.none()
 	created := aPod(create.Name, "web", 1000)
-	o.outcome(events.Act, 1, events.Result{Status: events.Applied, Ref: create.Ref(), UID: created.UID, Version: "1000"})
+	o.outcome(events.LaneWrite, 1, events.Result{Status: events.Applied, Ref: create.Ref(), UID: created.UID, Version: "1000"})
 	o.change(kinds.Pods.Kind, events.Is, created)
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
-// Events about an act are stored with it. While the act backs off after a failure nothing
+// Events about a write are stored with it. While the write backs off after a failure nothing
 // changes, and so they would be stored again and again.
 func TestNothingIsToldOfAnActThatHasToWait(t *testing.T) {
 	o := open(t, Settings{Pace: -1})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "announces"))
 	o.recalled(Past{}, Past{})
-	create := o.take(events.Act).Commands[0]
-	o.answer(events.Act, 1, nil)
-	o.take(events.Tell)
-	o.answer(events.Tell, 2, nil)
-	o.outcome(events.Act, 1, events.Result{Status: events.Failed, Ref: create.Ref()})
-	o.outcome(events.Tell, 2, events.Result{Status: events.Applied})
+	create := o.take(events.LaneWrite).Commands[0]
+	o.answer(events.LaneWrite, 1, nil)
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 2, nil)
+	o.outcome(events.LaneWrite, 1, events.Result{Status: events.Failed, Ref: create.Ref()})
+	o.outcome(events.LaneStatus, 2, events.Result{Status: events.Applied})
 	o.none()
 	o.pass(time.Minute)
-	o.take(events.Act)
-	o.answer(events.Act, 3, nil)
-	o.take(events.Tell)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 3, nil)
+	o.take(events.LaneStatus)
 }
 
 // A report that has to be sure waits for a consistent snapshot.
@@ -91,7 +91,7 @@ func TestASureReportWaitsForAConsistentView(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	o.none()
 	fold(log[2])
-	o.take(events.Tell)
+	o.take(events.LaneStatus)
 }
 
 // A key may name an object of another kind than the one that the controller owns.

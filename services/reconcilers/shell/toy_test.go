@@ -37,7 +37,7 @@ func toy() reconcile.Controller[toyView] {
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
 			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
 		},
-		Tells: reconcile.Tells{{Kind: kinds.ReplicaSets.Kind, On: reconcile.Itself}},
+		Events: reconcile.EventPromises{{Kind: kinds.ReplicaSets.Kind, On: reconcile.Itself}},
 		Metrics: []reconcile.Metric{
 			{Name: "asked", Sort: reconcile.Counter}, {Name: "created", Sort: reconcile.Counter},
 			{Name: "notCreated", Sort: reconcile.Counter}, {Name: "wanted", Sort: reconcile.Gauge},
@@ -47,7 +47,7 @@ func toy() reconcile.Controller[toyView] {
 			if !ok {
 				return toyView{}, false
 			}
-			last, failed := s.Last(k, events.Act)
+			last, failed := s.Last(k, events.LaneWrite)
 			return toyView{
 				Set: set, Pods: reconcile.ControlledBy(s, kinds.Pods, set.UID), Failed: failed && !last.OK(),
 			}, true

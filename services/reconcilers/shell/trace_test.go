@@ -45,7 +45,7 @@ func TestManyCausesAreOneSpan(t *testing.T) {
 	}
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.in(t, "the turn", o.take(events.Act).Turn, 3)
+	o.in(t, "the turn", o.take(events.LaneWrite).Turn, 3)
 	if got, want := r.Tree(), "(orphan) r: process EV_replicasets_apps [2 links]\n  r: reconcile toy\n"; got != want {
 		t.Errorf("the traces are\n%swant\n%s", got, want)
 	}
@@ -65,11 +65,11 @@ func TestATurnNamesWhatItRestsOn(t *testing.T) {
 	o.memory.Fold(kind.Name, []events.Message{m})
 	o.run()
 	o.recalled(Past{}, Past{})
-	turn := o.take(events.Act)
+	turn := o.take(events.LaneWrite)
 	if o.in(t, "the turn", turn.Turn, 2); len(turn.Triggers) != 2 {
 		t.Errorf("it names %+v", turn.Triggers)
 	}
-	o.answer(events.Act, 10, nil)
+	o.answer(events.LaneWrite, 10, nil)
 	o.engine.Folded(kind.Name)
 	o.run()
 	if got := len(r.Named("reconcile toy")); got != 1 {
@@ -84,14 +84,14 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 	o.traced(1, 1, 1)
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.in(t, "the turn", o.take(events.Act).Turn, 1)
+	o.in(t, "the turn", o.take(events.LaneWrite).Turn, 1)
 	// This change comes while the turn is being stored.
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
-	o.answer(events.Act, 10, nil)
-	o.outcome(events.Act, 10, created("web-0", "20"))
+	o.answer(events.LaneWrite, 10, nil)
+	o.outcome(events.LaneWrite, 10, created("web-0", "20"))
 	o.change(kinds.Pods.Kind, events.Is, aPod("web-0", "web", 20))
 	o.pass(time.Second)
-	turn := o.take(events.Tell)
+	turn := o.take(events.LaneStatus)
 	for _, trigger := range turn.Triggers {
 		if trigger.Ref.Kind == kinds.ReplicaSets.Name && trigger.Sequence == 1 {
 			t.Errorf("the second turn names %v, which had its turn", trigger)
@@ -107,14 +107,14 @@ func TestAChangeIsTheCauseOfOneTurn(t *testing.T) {
 func TestAnOutcomeLeadsToNoTurnOfAChange(t *testing.T) {
 	o := open(t, Settings{Trace: tracetest.New().Tracer("r", trace.Options{})})
 	outcome := func(turn uint64, results ...events.Result) {
-		o.heard(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: turn, Results: results, Trace: caused(9)})
+		o.heard(events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: turn, Results: results, Trace: caused(9)})
 		o.pass(time.Second)
 	}
 	o.traced(1, 1, 1)
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
 	o.traced(2, 2, 2)
 	o.run()
 	o.none()
@@ -122,16 +122,16 @@ func TestAnOutcomeLeadsToNoTurnOfAChange(t *testing.T) {
 	made.UID = "uid-web-1-0"
 	o.fold(kinds.Pods.Kind, events.Is, aPod("web-1-0", "web", 20))
 	outcome(10, made)
-	o.in(t, "what waited for the outcome", o.take(events.Act).Turn, 2)
+	o.in(t, "what waited for the outcome", o.take(events.LaneWrite).Turn, 2)
 
 	o = open(t, Settings{Trace: tracetest.New().Tracer("r", trace.Options{})})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("web-1-0", "web", 20))
 	outcome(10, made)
-	o.in(t, "what the outcome alone asked for", o.take(events.Tell).Turn, 9)
+	o.in(t, "what the outcome alone asked for", o.take(events.LaneStatus).Turn, 9)
 }
 
 // tracedAs folds a version of the set with an annotation, traced or not.
@@ -177,7 +177,7 @@ func TestWhatTheSpansOfAnswersSay(t *testing.T) {
 	o = open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 	o.tracedAs(1, "", 1)
 	o.recalled(Past{}, Past{})
-	turn := o.take(events.Act)
+	turn := o.take(events.LaneWrite)
 	if s := r.Named("reconcile toy"); len(s) != 1 || s[0].Attributes[trace.Because] != "0 of 1" || s[0].Attributes[trace.Commands] != "1" {
 		t.Errorf("the spans are %+v", r.Spans())
 	} else if trace.Context(turn.Trace).SpanID() != s[0].Context.SpanID() {
@@ -194,7 +194,7 @@ func TestWhatMakesNoSpans(t *testing.T) {
 	}
 	o := begun(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, ""))
-	o.heard(events.Outcome{Controller: "toy", Key: web, Lane: events.Act, Turn: 10, Trace: caused(1), Results: []events.Result{{Status: events.Unchanged}}})
+	o.heard(events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Trace: caused(1), Results: []events.Result{{Status: events.Unchanged}}})
 	if got := r.Tree(); got != "" || o.engine.Tally().Nothing == 0 {
 		t.Errorf("the spans are\n%s", got)
 	}
@@ -214,7 +214,7 @@ func TestAFirstLookIsSampledByItsLabels(t *testing.T) {
 	o.engine.AskAll()
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	if len(causes) != 1 || causes[0].Labels["app"] != "web" || causes[0].Kind != string(kinds.ReplicaSets.Name) {
 		t.Errorf("it goes by %+v", causes)
 	}
@@ -225,7 +225,7 @@ func TestATurnIsStoredWithinASpan(t *testing.T) {
 	r := tracetest.New()
 	b := stocked(t, 0)
 	l := looped(b, toy(), Settings{Trace: r.Tracer("r", trace.Options{})}, nil)
-	turn := events.Turn{Controller: "toy", Key: web, Lane: events.Act, Now: l.clock(), Trace: caused(1)}
+	turn := events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite, Now: l.clock(), Trace: caused(1)}
 	if _, err := l.sendTurn(t.Context(), turn, 0); err != nil {
 		t.Fatal(err)
 	}

@@ -52,9 +52,9 @@ func tornPod(t *testing.T) (o *office, key events.Key) {
 	pod.Annotations = map[string]string{"toy": "maps-badly"}
 	o.change(kinds.Pods.Kind, events.Is, pod)
 	key = events.Key(podOf("p"))
-	o.engine.Recalled(key, events.Park, Past{}, nil)
-	o.take(events.Park)
-	o.engine.Stored(key, events.Park, 1, nil)
+	o.engine.Recalled(key, events.LanePark, Past{}, nil)
+	o.take(events.LanePark)
+	o.engine.Stored(key, events.LanePark, 1, nil)
 	if o.takeRecalls(); len(o.engine.Parked()) != 1 {
 		t.Fatal("nothing is set aside")
 	}
@@ -88,8 +88,8 @@ func TestAMessageThatIsSetAsideIsRestored(t *testing.T) {
 	damaged.Data, o.sequence[kinds.Pods.Name] = []byte("torn"), 1
 	o.memory.Fold(kinds.Pods.Name, []events.Message{damaged})
 	o.engine.Folded(kinds.Pods.Name)
-	o.engine.Recalled(key, events.Park, Past{}, nil)
-	o.engine.Stored(key, events.Park, 1, nil)
+	o.engine.Recalled(key, events.LanePark, Past{}, nil)
+	o.engine.Stored(key, events.LanePark, 1, nil)
 	if len(o.engine.Parked()) != 1 {
 		t.Error("what cannot be read is not set aside")
 	}

@@ -18,12 +18,12 @@ type answer struct {
 	ok       bool
 	broken   string // why the controller gave no decision
 
-	act, tell bool // the lanes were open before the snapshot was taken
-	seen      events.Position
-	digest    uint64
-	epochs    events.Epochs
-	heard     map[events.Lane]events.Heard
-	object    metav1.Object // the key's own object
+	write, status bool // the lanes were open before the snapshot was taken
+	seen          events.Position
+	digest        uint64
+	epochs        events.Epochs
+	heard         map[events.Lane]events.Heard
+	object        metav1.Object // the key's own object
 
 	began time.Time    // when the controller was asked; zero where no cause is traced
 	trace events.Trace // the parent of the spans of its turn
@@ -47,7 +47,7 @@ func (d *Engine) takeTurn(e *entry) {
 		return
 	}
 	d.dropReturned(e)
-	if e.known && !d.mayAct(e) && (!e.mayTell() || d.now.Before(d.progressAt(e))) {
+	if e.known && !d.mayWrite(e) && (!e.mayReport() || d.now.Before(d.progressAt(e))) {
 		d.tally.Shut++
 		d.reportHeld(e)
 		d.requeueAtProgress(e)
@@ -87,7 +87,7 @@ func (d *Engine) takeTurn(e *entry) {
 // ask takes a snapshot and asks the controller. It turns a panic into an answer: one poisoned
 // object must not end the process.
 func (d *Engine) ask(e *entry) (a answer) {
-	a.act, a.tell = e.known && d.mayAct(e), e.known && e.mayTell()
+	a.write, a.status = e.known && d.mayWrite(e), e.known && e.mayReport()
 	defer func() {
 		if p := recover(); p != nil {
 			a = answer{broken: fmt.Sprintf("panic: %v", p)}
@@ -99,16 +99,16 @@ func (d *Engine) ask(e *entry) (a answer) {
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and record nothing
 		}
-		a.act = a.act && (e.tell.settled() || a.decision.StatusBlind)
-		if (a.act || a.tell) && (s.inconsistent() || d.skewed(s)) {
-			a.act, a.tell = false, false
+		a.write = a.write && (e.status.settled() || a.decision.StatusBlind)
+		if (a.write || a.status) && (s.inconsistent() || d.skewed(s)) {
+			a.write, a.status = false, false
 			if len(d.inconsistent) == 0 {
 				d.heldSince = d.now
 			}
 			d.inconsistent = append(d.inconsistent, e)
 		}
-		if a.tell && !a.act && a.decision.Sure {
-			a.tell, e.unsure = false, d.now
+		if a.status && !a.write && a.decision.Sure {
+			a.status, e.unsure = false, d.now
 		}
 		a.seen, a.epochs = s.seen(), s.epochs()
 		a.digest, a.heard = s.digest(a.seen), e.heardOutcomes()
@@ -118,7 +118,7 @@ func (d *Engine) ask(e *entry) (a answer) {
 	return a
 }
 
-// withinPromise tells whether commands that are about to be stored are within what the controller
+// withinPromise reports whether commands that are about to be stored are within what the controller
 // withinPromise to write. A command that is not counts as an attempt at the key that broke. Commands
 // that the fence holds back are not checked, because they are decided again.
 func (d *Engine) withinPromise(e *entry, a *answer, next ...events.Command) bool {
@@ -144,7 +144,7 @@ func (d *Engine) outsidePromise(key events.Key, a answer, next []events.Command)
 		if err := fits(c); err != nil && !errors.Is(err, events.ErrSuperseded) { // the writer checks these
 			return fmt.Sprintf("%s of %v (subresource %q) is beyond what the controller may write: %v", c.Verb, c.Ref(), c.Subresource, err)
 		}
-		if d.described.Silent && c.Lane() == events.Tell {
+		if d.described.Silent && c.Lane() == events.LaneStatus {
 			return fmt.Sprintf("%s of %v (subresource %q) is a report, and the controller is to be silent", c.Verb, c.Ref(), c.Subresource)
 		}
 	}
@@ -160,56 +160,56 @@ func (d *Engine) storeDecision(e *entry, a answer) {
 		}
 		return
 	}
-	act, tell := a.decision.In(events.Act), a.decision.In(events.Tell)
+	write, status := a.decision.In(events.LaneWrite), a.decision.In(events.LaneStatus)
 	var held time.Time // until when a part must wait; zero where an event ends the wait
-	// The engine never sees an Event come back, so no act can wait for one.
-	first := a.decision.ReportFirst && !onlyEvents(tell)
-	doAct, actHeld := laneMayStore(act, a.act && !first, latest(d.backoff(e, &e.act, a), e.act.noOps.waits(act.Commands)), d.now)
-	ahead := doAct && a.decision.StatusBlind
-	if ahead && len(tell.Commands) > 0 && e.passedOver.IsZero() {
+	// The engine never sees an Event come back, so no write can wait for one.
+	first := a.decision.ReportFirst && !onlyEvents(status)
+	doWrite, writeHeld := laneMayStore(write, a.write && !first, latest(d.backoff(e, &e.write, a), e.write.noOps.waits(write.Commands)), d.now)
+	ahead := doWrite && a.decision.StatusBlind
+	if ahead && len(status.Commands) > 0 && e.passedOver.IsZero() {
 		e.passedOver = d.now
 	}
 	var pace time.Time
 	if !first {
 		pace = d.paced(e, ahead, a.decision.Passing)
 	}
-	doTell, tellHeld := laneMayStore(tell, a.tell, latest(latest(d.backoff(e, &e.tell, a), pace), e.tell.noOps.waits(tell.Commands)), d.now)
-	if len(act.Commands) > 0 && !doAct && a.decision.Sure && onlyEvents(tell) {
-		doTell, tellHeld = false, actHeld
+	doStatus, statusHeld := laneMayStore(status, a.status, latest(latest(d.backoff(e, &e.status, a), pace), e.status.noOps.waits(status.Commands)), d.now)
+	if len(write.Commands) > 0 && !doWrite && a.decision.Sure && onlyEvents(status) {
+		doStatus, statusHeld = false, writeHeld
 	}
-	dropped := len(act.Commands) > 0 && !doAct || len(tell.Commands) > 0 && !doTell
+	dropped := len(write.Commands) > 0 && !doWrite || len(status.Commands) > 0 && !doStatus
 	if dropped {
 		d.tally.Shut++
-		held = earliest(actHeld, tellHeld)
+		held = earliest(writeHeld, statusHeld)
 	}
-	if doAct && !d.withinPromise(e, &a, act.Commands...) || doTell && !d.withinPromise(e, &a, tell.Commands...) {
+	if doWrite && !d.withinPromise(e, &a, write.Commands...) || doStatus && !d.withinPromise(e, &a, status.Commands...) {
 		return
 	}
-	if doAct || doTell {
+	if doWrite || doStatus {
 		d.traceDecision(e, &a)
 	}
 	r := d.beginRound(e, dropped, held)
 	d.schedule(e, r, a)
-	if doAct {
-		d.store(e, r, a, act, events.Act)
+	if doWrite {
+		d.store(e, r, a, write, events.LaneWrite)
 	}
-	if doTell {
-		d.store(e, r, a, tell, events.Tell)
+	if doStatus {
+		d.store(e, r, a, status, events.LaneStatus)
 	}
-	if doAct || doTell {
+	if doWrite || doStatus {
 		e.since = time.Time{}
 	}
 	d.endIdleRound(e, r)
 }
 
-// onlyEvents tells whether a part of a decision has only Kubernetes Events, which inform users
-// and change nothing. Events that accompany an act wait for it: emitted alone they would be
+// onlyEvents reports whether a part of a decision has only Kubernetes Events, which inform users
+// and change nothing. Events that accompany a write wait for it: emitted alone they would be
 // emitted again at once, because the next view is the same.
 func onlyEvents(part reconcile.Decision) bool {
 	return !slices.ContainsFunc(part.Commands, func(c events.Command) bool { return c.Verb != events.VerbRecord })
 }
 
-// laneMayStore tells whether a part of a decision may be stored now, and otherwise until when it has
+// laneMayStore reports whether a part of a decision may be stored now, and otherwise until when it has
 // to wait, if only time holds it back.
 func laneMayStore(part reconcile.Decision, open bool, notBefore, now time.Time) (pass bool, until time.Time) {
 	switch {
@@ -363,14 +363,14 @@ func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 
 // forget deletes the entry of a key that has no object and waits for nothing.
 func (d *Engine) forget(e *entry, a answer) {
-	idle := !e.dirty && e.round == nil && e.act.settled() && e.tell.settled() && e.wake.IsZero() && !e.queued
+	idle := !e.dirty && e.round == nil && e.write.settled() && e.status.settled() && e.wake.IsZero() && !e.queued
 	if !a.ok && idle && d.entries[e.key] == e {
 		delete(d.entries, e.key)
 	}
 }
 
 func (d *Engine) requeueAtProgress(e *entry) {
-	if at := d.progressAt(e); e.mayTell() && d.now.Before(at) {
+	if at := d.progressAt(e); e.mayReport() && d.now.Before(at) {
 		d.requeueAt(e, at)
 	}
 }

@@ -28,7 +28,7 @@ func scripted(t *testing.T, settings Settings, change func(*reconcile.Controller
 	return o, says
 }
 
-// The commands of the scripts: an act, a report, and an Event.
+// The commands of the scripts: a write, a report, and an Event.
 var (
 	makesPod = reconcile.Create(kinds.Pods.Kind, "default", "p", []byte(`{}`))
 	reports  = reconcile.UpdateStatus(kinds.ReplicaSets.Kind, aSet("web", 1, 1, 0, ""))
@@ -97,13 +97,13 @@ func TestAnActMayWake(t *testing.T) {
 	*says = reconcile.Do("so", makesPod)
 	says.WakeAt = epoch.Add(time.Minute)
 	o.decides()
-	if turn := o.take(events.Act); turn.WakeAt == nil || !turn.WakeAt.Equal(epoch.Add(time.Minute)) || len(o.wakes) != 1 {
+	if turn := o.take(events.LaneWrite); turn.WakeAt == nil || !turn.WakeAt.Equal(epoch.Add(time.Minute)) || len(o.wakes) != 1 {
 		t.Errorf("the turn wakes at %v, and %d wakes are set", turn.WakeAt, len(o.wakes))
 	}
 	o, says = scripted(t, Settings{}, nil)
 	*says = reconcile.Do("so", makesPod)
 	o.decides()
-	turn := o.take(events.Act)
+	turn := o.take(events.LaneWrite)
 	if turn.WakeAt != nil || turn.Kind != kinds.ReplicaSets.Name || turn.UID != "uid-web" || turn.ResourceVersion != "1" || turn.Generation != 1 || len(o.wakes) != 0 {
 		t.Errorf("the turn is %+v", turn.Turn)
 	}
@@ -156,7 +156,7 @@ func TestAWakeThatIsRefusedIsNoticed(t *testing.T) {
 	}
 }
 
-// A report that comes first goes alone; only an Event does not hold back the act.
+// A report that comes first goes alone; only an Event does not hold back the write.
 func TestWhatGoesOutTogether(t *testing.T) {
 	first := func(d reconcile.Decision) reconcile.Decision { d.ReportFirst = true; return d }
 	sure := func(d reconcile.Decision) reconcile.Decision { d.Sure = true; return d }
@@ -165,15 +165,15 @@ func TestWhatGoesOutTogether(t *testing.T) {
 		want     []events.Lane
 		shut     int
 	}{
-		"an act":                         {reconcile.Do("so", makesPod), []events.Lane{events.Act}, 0},
-		"a report":                       {reconcile.Do("so", reports), []events.Lane{events.Tell}, 0},
-		"both":                           {reconcile.Do("so", makesPod, reports), []events.Lane{events.Act, events.Tell}, 0},
-		"a report first":                 {first(reconcile.Do("so", makesPod, reports)), []events.Lane{events.Tell}, 1},
-		"an Event first":                 {first(reconcile.Do("so", makesPod, records)), []events.Lane{events.Act, events.Tell}, 0},
-		"a report and an Event first":    {first(reconcile.Do("so", makesPod, records, reports)), []events.Lane{events.Tell}, 1},
-		"a report first and no act":      {first(reconcile.Do("so", reports)), []events.Lane{events.Tell}, 0},
-		"an act and a sure Event":        {sure(reconcile.Do("so", makesPod, records)), []events.Lane{events.Act, events.Tell}, 0},
-		"an act that is to come, and it": {first(sure(reconcile.Do("so", makesPod, records, reports))), []events.Lane{events.Tell}, 1},
+		"a write":                         {reconcile.Do("so", makesPod), []events.Lane{events.LaneWrite}, 0},
+		"a report":                        {reconcile.Do("so", reports), []events.Lane{events.LaneStatus}, 0},
+		"both":                            {reconcile.Do("so", makesPod, reports), []events.Lane{events.LaneWrite, events.LaneStatus}, 0},
+		"a report first":                  {first(reconcile.Do("so", makesPod, reports)), []events.Lane{events.LaneStatus}, 1},
+		"an Event first":                  {first(reconcile.Do("so", makesPod, records)), []events.Lane{events.LaneWrite, events.LaneStatus}, 0},
+		"a report and an Event first":     {first(reconcile.Do("so", makesPod, records, reports)), []events.Lane{events.LaneStatus}, 1},
+		"a report first and no write":     {first(reconcile.Do("so", reports)), []events.Lane{events.LaneStatus}, 0},
+		"a write and a sure Event":        {sure(reconcile.Do("so", makesPod, records)), []events.Lane{events.LaneWrite, events.LaneStatus}, 0},
+		"a write that is to come, and it": {first(sure(reconcile.Do("so", makesPod, records, reports))), []events.Lane{events.LaneStatus}, 1},
 	} {
 		o, says := scripted(t, Settings{}, nil)
 		*says = c.decision
@@ -225,32 +225,32 @@ func TestWhatATurnRemembers(t *testing.T) {
 	*says = reconcile.Do("so", makesPod, makesPod)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("other", "", 1))
 	o.decides()
-	turn, e := o.take(events.Act), o.engine.entries[web]
+	turn, e := o.take(events.LaneWrite), o.engine.entries[web]
 	if len(turn.Shapes) != 1 || turn.Commands[0].Body != nil {
 		t.Errorf("its commands are not packed: %+v", turn.Commands)
 	}
-	if e.act.tried != "1" || e.act.saw[kinds.Pods.Name] != 1 || !e.act.storing.Equal(epoch) || !e.since.IsZero() || e.retries != 0 || o.engine.Storing() != 1 {
-		t.Errorf("the lane is %+v; it waits since %v", e.act, e.since)
+	if e.write.tried != "1" || e.write.saw[kinds.Pods.Name] != 1 || !e.write.storing.Equal(epoch) || !e.since.IsZero() || e.retries != 0 || o.engine.Storing() != 1 {
+		t.Errorf("the lane is %+v; it waits since %v", e.write, e.since)
 	}
 	if e.dirty || len(e.oldest) != 0 || e.round == nil || len(e.round.waiting) != 1 {
 		t.Errorf("while it is stored it wants a turn: %t, waiting are %v, round %+v", e.dirty, e.oldest, e.round)
 	}
 	// A turn that is not stored leaves its changes waiting.
 	o.pass(time.Second)
-	o.answer(events.Act, 0, bus.ErrOvertaken)
+	o.answer(events.LaneWrite, 0, bus.ErrOvertaken)
 	if b := o.engine.Backlog()[kinds.ReplicaSets.Name]; b.Sequence != 1 || !e.dirty {
 		t.Errorf("after it was overtaken %+v waits, and it wants a turn: %t", b, e.dirty)
 	}
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
 	if b := o.engine.Backlog(); len(b) != 0 || len(e.triggers) != 0 || !e.since.IsZero() || !o.engine.decidedAt.Equal(o.now) {
 		t.Errorf("when it is stored %v waits, because of %v", b, e.triggers)
 	}
 	// A decision without commands is a decision, too.
 	*says = reconcile.Nothing("all is well")
 	o.pass(time.Second)
-	o.outcome(events.Act, 10, events.Result{Status: events.Unchanged})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Unchanged})
 	if !o.engine.decidedAt.Equal(o.now) {
 		t.Errorf("it last decided at %v", o.engine.decidedAt)
 	}
@@ -264,17 +264,17 @@ func TestATurnThatIsNotStoredBeganNoTrace(t *testing.T) {
 	o.engine.Ask(web)
 	o.run()
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 	e := o.engine.entries[web]
 	if e.first || !e.round.first {
 		t.Errorf("while it is stored the next one may begin a trace: %t", e.first)
 	}
-	if o.answer(events.Act, 0, bus.ErrOvertaken); !e.first {
+	if o.answer(events.LaneWrite, 0, bus.ErrOvertaken); !e.first {
 		t.Error("after it was overtaken the next one begins no trace")
 	}
 	o.recalled(Past{}, Past{})
-	o.take(events.Act)
-	if o.answer(events.Act, 10, nil); e.first {
+	o.take(events.LaneWrite)
+	if o.answer(events.LaneWrite, 10, nil); e.first {
 		t.Error("after it was stored the next one begins another trace")
 	}
 }
@@ -283,13 +283,13 @@ func TestATurnThatIsNotStoredBeganNoTrace(t *testing.T) {
 // yet.
 func TestATurnLooksAtTheMemory(t *testing.T) {
 	o := begun(t, Settings{})
-	o.outcome(events.Act, 10, created("p", "5"))
+	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	o.none()
 	o.memory.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 5), 1)})
 	o.engine.Ask(web)
 	o.run()
-	o.take(events.Act)
+	o.take(events.LaneWrite)
 }
 
 // A key of which a stream has lost messages is recalled once before the engine decides about
@@ -345,9 +345,9 @@ func TestWhenARoundIsOver(t *testing.T) {
 	o, says := scripted(t, Settings{}, nil)
 	*says = reconcile.Do("so", makesPod, reports)
 	o.decides()
-	o.take(events.Act)
-	o.take(events.Tell)
-	o.answer(events.Act, 10, nil)
+	o.take(events.LaneWrite)
+	o.take(events.LaneStatus)
+	o.answer(events.LaneWrite, 10, nil)
 	e := o.engine.entries[web]
 	if e.round == nil || o.engine.Storing() != 1 {
 		t.Fatalf("one answer is to come, and the round is %+v", e.round)
@@ -360,11 +360,11 @@ func TestWhenARoundIsOver(t *testing.T) {
 	}
 	o.engine.answerRound(&entry{}, true) // an answer for a round that is over
 	shut := o.engine.Tally().Shut
-	if o.answer(events.Tell, 11, nil); e.round != nil || e.missed || o.engine.Tally().Nothing != nothing || o.engine.Tally().Shut != shut+1 {
+	if o.answer(events.LaneStatus, 11, nil); e.round != nil || e.missed || o.engine.Tally().Nothing != nothing || o.engine.Tally().Shut != shut+1 {
 		t.Errorf("after it the round is %+v, and it was looked at %d times", e.round, o.engine.Tally().Shut-shut)
 	}
-	o.outcome(events.Act, 10, events.Result{Status: events.Unchanged})
-	o.outcome(events.Tell, 11, events.Result{Status: events.Unchanged})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Unchanged})
+	o.outcome(events.LaneStatus, 11, events.Result{Status: events.Unchanged})
 	if o.engine.Tally().Nothing == nothing {
 		t.Error("what was asked during the round has had no turn")
 	}
@@ -381,12 +381,12 @@ func TestWhichKeysAreForgotten(t *testing.T) {
 		"something is there":       {func(*office, *entry) {}, true, true},
 		"it wants a turn":          {func(_ *office, e *entry) { e.dirty = true }, false, true},
 		"a round goes on":          {func(_ *office, e *entry) { e.round = &round{} }, false, true},
-		"an act is under way":      {func(_ *office, e *entry) { e.act.turn = 7 }, false, true},
-		"a report is under way":    {func(_ *office, e *entry) { e.tell.turn = 7 }, false, true},
+		"a write is under way":     {func(_ *office, e *entry) { e.write.turn = 7 }, false, true},
+		"a report is under way":    {func(_ *office, e *entry) { e.status.turn = 7 }, false, true},
 		"a wake is set":            {func(_ *office, e *entry) { e.wake = epoch }, false, true},
 		"it stands in the queue":   {func(_ *office, e *entry) { e.queued = true }, false, true},
 		"another is in its place":  {func(o *office, e *entry) { o.engine.entries[e.key] = &entry{key: e.key} }, false, true},
-		"its turns have all ended": {func(_ *office, e *entry) { e.act.turn, e.act.outcome = 7, 7 }, false, false},
+		"its turns have all ended": {func(_ *office, e *entry) { e.write.turn, e.write.outcome = 7, 7 }, false, false},
 	} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
@@ -403,10 +403,10 @@ func TestWhatIsAskedWhileLanesAreShut(t *testing.T) {
 	asked := 0
 	settings := Settings{Pace: time.Second, Progress: time.Minute, Shared: func(events.Key, []reconcile.Figure) { asked++ }}
 	for what, c := range map[string]struct {
-		tell  bool // a report is under way
-		told  time.Duration
-		asked int
-		alarm time.Duration // 0: none
+		status bool // a report is under way
+		told   time.Duration
+		asked  int
+		alarm  time.Duration // 0: none
 	}{
 		"a report is under way": {true, 0, 0, 0}, "a report is paced": {false, 0, 0, time.Minute}, "it is time for a report": {false, -time.Minute, 1, 0},
 	} {
@@ -414,9 +414,9 @@ func TestWhatIsAskedWhileLanesAreShut(t *testing.T) {
 		*says = reconcile.Do("so", makesPod)
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 		e := o.engine.entries[web]
-		e.known, e.recalling, e.act.turn, e.told = true, 0, 7, epoch.Add(c.told)
-		if c.tell {
-			e.tell.turn = 8
+		e.known, e.recalling, e.write.turn, e.lastReport = true, 0, 7, epoch.Add(c.told)
+		if c.status {
+			e.status.turn = 8
 		}
 		asked = 0
 		before := o.engine.Tally().Shut
@@ -437,23 +437,23 @@ func TestWhatWaitsForItsTimeIsLookedAtThen(t *testing.T) {
 	o, says := scripted(t, Settings{Backoff: time.Minute, MaxBackoff: time.Hour, Pace: time.Hour}, nil)
 	*says = reconcile.Do("so", makesPod, reports)
 	o.decides()
-	o.take(events.Act)
-	o.answer(events.Act, 10, nil)
-	o.take(events.Tell)
-	o.answer(events.Tell, 11, nil)
-	o.outcome(events.Tell, 11, events.Result{Status: events.Applied})
-	o.outcome(events.Act, 10, events.Result{Status: events.Failed})
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 10, nil)
+	o.take(events.LaneStatus)
+	o.answer(events.LaneStatus, 11, nil)
+	o.outcome(events.LaneStatus, 11, events.Result{Status: events.Applied})
+	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed})
 	if o.pass(time.Minute - 1); len(o.stored) != 0 {
 		t.Fatalf("before its time %v is stored", o.lanes())
 	}
 	o.pass(1)
-	if got := o.lanes(); !cmp.Equal(got, []events.Lane{events.Act}) {
+	if got := o.lanes(); !cmp.Equal(got, []events.Lane{events.LaneWrite}) {
 		t.Fatalf("after a minute %v is stored", got)
 	}
-	o.take(events.Act)
-	o.answer(events.Act, 12, nil)
-	o.outcome(events.Act, 12, events.Result{Status: events.Applied})
-	o.take(events.Act)
+	o.take(events.LaneWrite)
+	o.answer(events.LaneWrite, 12, nil)
+	o.outcome(events.LaneWrite, 12, events.Result{Status: events.Applied})
+	o.take(events.LaneWrite)
 	if !o.engine.entries[web].dirty {
 		t.Error("the report that is paced is wanted no more")
 	}

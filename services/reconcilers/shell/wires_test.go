@@ -100,7 +100,7 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 			t.Error("a loop that does not run answers")
 		}
 		for len(l.inbox) < cap(l.inbox) {
-			l.Tell(func(*Engine) {})
+			l.Do(func(*Engine) {})
 		}
 		if l.queue(soon, func() {}) {
 			t.Error("a loop whose inbox is full takes a question")
@@ -110,11 +110,11 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 		l.Run(ended)
 		l.drain()
 		for range cap(l.inbox) { // where there is room either may come first
-			if l.Tell(func(*Engine) {}); len(l.inbox) == cap(l.inbox) {
+			if l.Do(func(*Engine) {}); len(l.inbox) == cap(l.inbox) {
 				break
 			}
 		}
-		if len(l.inbox) == cap(l.inbox) && (l.Tell(func(*Engine) {}) || l.queue(t.Context(), func() {})) {
+		if len(l.inbox) == cap(l.inbox) && (l.Do(func(*Engine) {}) || l.queue(t.Context(), func() {})) {
 			t.Error("a loop that has ended takes a question")
 		}
 		l.ShutNow("pods") // and does not block
@@ -162,10 +162,10 @@ func (b failing) LastOf(ctx context.Context, stream string, subjects []string) (
 // A recall from a bus that fails returns an error that names what it looked up.
 func TestARecallThatFailsSaysOfWhat(t *testing.T) {
 	b := stocked(t, 0)
-	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, nil, epoch); err != nil {
+	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite}, 0, nil, epoch); err != nil {
 		t.Fatal(err)
 	}
-	lanes := []laneOf{{web, events.Act}, {web, events.Tell}}
+	lanes := []laneOf{{web, events.LaneWrite}, {web, events.LaneStatus}}
 	for want, f := range map[string]failing{
 		"recall turns of toy: away":                         {stock: b, turns: errors.New("away")},
 		"recall outcomes of toy: away":                      {stock: b, outcomes: errors.New("away")},
@@ -179,7 +179,7 @@ func TestARecallThatFailsSaysOfWhat(t *testing.T) {
 	if err != nil || len(pasts) != 2 || pasts[0].Sequence != 1 || pasts[0].Turn == nil || pasts[0].Dropped || pasts[1].Sequence != 0 {
 		t.Errorf("recalled are %+v, %v", pasts, err)
 	}
-	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.Act}, 0, nil, epoch); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "store turn of toy for") {
+	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite}, 0, nil, epoch); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "store turn of toy for") {
 		t.Errorf("stored behind another one: %v", err)
 	}
 }

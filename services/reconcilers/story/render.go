@@ -37,18 +37,18 @@ func Render(d reconcile.Decision) ([]byte, error) {
 }
 
 type command struct {
-	Do           string     `json:"do"`
-	Of           string     `json:"of,omitempty"`
-	If           *events.If `json:"if,omitempty"`
-	Patch        string     `json:"patch,omitempty"`
-	Body         any        `json:"body,omitempty"`
-	SameBodyAs   string     `json:"sameBodyAs,omitempty"`
-	Status       any        `json:"status,omitempty"`
-	Propagation  string     `json:"propagation,omitempty"`
-	GraceSeconds *int64     `json:"graceSeconds,omitempty"`
-	Note         any        `json:"note,omitempty"`
-	Tell         string     `json:"tell,omitempty"`
-	TellFailure  string     `json:"tellFailure,omitempty"`
+	Do             string     `json:"do"`
+	Of             string     `json:"of,omitempty"`
+	If             *events.If `json:"if,omitempty"`
+	Patch          string     `json:"patch,omitempty"`
+	Body           any        `json:"body,omitempty"`
+	SameBodyAs     string     `json:"sameBodyAs,omitempty"`
+	Status         any        `json:"status,omitempty"`
+	Propagation    string     `json:"propagation,omitempty"`
+	GraceSeconds   *int64     `json:"graceSeconds,omitempty"`
+	Note           any        `json:"note,omitempty"`
+	Event          string     `json:"event,omitempty"`
+	EventOnFailure string     `json:"eventOnFailure,omitempty"`
 }
 
 // show renders one command; first holds the name of the first command with each
@@ -61,7 +61,7 @@ func show(c events.Command, first map[string]string) (command, error) {
 	l := command{
 		Do: fmt.Sprintf("%s %s", c.Verb, target), If: c.If, Patch: string(c.PatchType),
 		Propagation: string(c.Propagation), GraceSeconds: c.GraceSeconds,
-		Tell: say(c.OnApplied), TellFailure: say(c.OnFailed),
+		Event: say(c.OnApplied), EventOnFailure: say(c.OnFailed),
 	}
 	if c.Verb == events.VerbRecord {
 		l.Do = string(c.Verb)

@@ -78,7 +78,7 @@ commands:
 - do: record
   note:
     seen: 1
-  tell: 'Normal Made on Pod a: made it'
+  event: 'Normal Made on Pod a: made it'
 `
 	if err != nil || string(got) != want {
 		t.Errorf("it is written, %v,\n%swant\n%s", err, got, want)

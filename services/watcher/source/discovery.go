@@ -33,7 +33,7 @@ type Catalog struct {
 	versions map[kinds.Name][]string
 }
 
-// Serves tells whether the API server serves a kind in a version.
+// Serves reports whether the API server serves a kind in a version.
 func (c Catalog) Serves(kind kinds.Name, version string) bool {
 	return slices.Contains(c.versions[kind], version)
 }

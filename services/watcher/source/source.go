@@ -142,30 +142,30 @@ func (d rawDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into 
 	return d.Decoder.Decode(data, defaults, into) // its error says what is wrong
 }
 
-// Refused tells whether the API server denies us access, or does not accept our credentials.
+// Refused reports whether the API server denies us access, or does not accept our credentials.
 func Refused(err error) bool { return apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) }
 
-// Answered tells whether an error is an answer of the API server, as opposed to a missing one.
+// Answered reports whether an error is an answer of the API server, as opposed to a missing one.
 func Answered(err error) bool {
 	var answer apierrors.APIStatus
 	return errors.As(err, &answer)
 }
 
-// Unreachable tells whether the API server could not be asked at all.
+// Unreachable reports whether the API server could not be asked at all.
 func Unreachable(err error) bool {
 	var failed *url.Error
 	return errors.As(err, &failed)
 }
 
-// Absent tells whether the API server does not serve the kind, or not in that
+// Absent reports whether the API server does not serve the kind, or not in that
 // version.
 func Absent(err error) bool { return apierrors.IsNotFound(err) }
 
-// Expired tells whether a watch cannot resume from its version because the API server has forgotten
+// Expired reports whether a watch cannot resume from its version because the API server has forgotten
 // the changes after it.
 func Expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
-// Ahead tells whether a watch cannot resume from its version because the API server has not reached
+// Ahead reports whether a watch cannot resume from its version because the API server has not reached
 // that version: it lags behind another server, or its storage went back.
 func Ahead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

@@ -88,7 +88,7 @@ func (w Writers) author(fields []metav1.ManagedFieldsEntry) (at int, ok bool) {
 	return dated[0], true
 }
 
-// before tells whether an entry is older than what is remembered of it: then the version is not the
+// before reports whether an entry is older than what is remembered of it: then the version is not the
 // next one.
 func (w Writers) before(f metav1.ManagedFieldsEntry) bool {
 	now := entryOf(&f)

@@ -24,13 +24,13 @@ func Resume(newest events.Delta) (Cursor, bool) {
 	return c, !newest.Sync && newest.Op != events.Gap && c.Version != ""
 }
 
-// Covers tells whether a change with this version is known already. A version without an order is
+// Covers reports whether a change with this version is known already. A version without an order is
 // known only when it equals the cursor's.
 func (c Cursor) Covers(version string) bool {
 	return c.Version != "" && kinds.CompareVersions(version, c.Version) <= 0 && kinds.CompareVersions(c.Version, version) >= 0
 }
 
-// Older tells whether a version is certainly older than another one. It is false for versions that
+// Older reports whether a version is certainly older than another one. It is false for versions that
 // are unknown or have no order.
 func Older(version, than string) bool {
 	return version != "" && than != "" && kinds.CompareVersions(version, than) < 0 && kinds.CompareVersions(than, version) > 0
@@ -151,7 +151,7 @@ func (r *Relist) Lose(ref events.Ref, uid types.UID) bool {
 	return true
 }
 
-// Seen tells whether the list has an object of that name.
+// Seen reports whether the list has an object of that name.
 func (r *Relist) Seen(ref events.Ref) bool {
 	_, found := r.seen[ref]
 	return found

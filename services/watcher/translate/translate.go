@@ -139,7 +139,7 @@ func Unserved(kind kinds.Name, version string, s Stamp) events.Delta {
 	return d
 }
 
-// Ended tells whether a mark says that its kind was not served.
+// Ended reports whether a mark says that its kind was not served.
 func Ended(mark events.Delta) bool {
 	var b markBody
 	return mark.Op == events.Mark && json.Unmarshal(mark.Body, &b) == nil && b.Unserved

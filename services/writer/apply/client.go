@@ -73,7 +73,7 @@ type Config struct {
 	// Panicked reports a panic of the door: the controller, the cause and the stack. The request
 	// still has an answer; nil reports nothing.
 	Panicked func(controller string, cause any, stack []byte)
-	// Hides tells whether values of a kind are hidden. Of a refused request about such a kind the
+	// Hides reports whether values of a kind are hidden. Of a refused request about such a kind the
 	// door passes on only code, reason, cause and field. nil hides nothing. Secrets, and writes of
 	// kinds of which no content is recorded, are always treated so.
 	Hides func(context.Context, kinds.Name) bool

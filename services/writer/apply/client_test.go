@@ -45,7 +45,7 @@ func carry(t *testing.T, d *apply.Client, o plan.Options, commands ...events.Com
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: commands}, o)
+	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: commands}, o)
 	results, done := d.Execute(ctx, actor, p, always, func(command, try int) string { return fmt.Sprintf("t.%d.%d", command, try) })
 	if !done {
 		t.Fatal("not done in time")

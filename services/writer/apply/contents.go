@@ -207,7 +207,7 @@ func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, fai
 	s.Kinds = append(s.Kinds, h)
 }
 
-// stands tells whether a delete would change an object. An object that waits for its dependents to
+// stands reports whether a delete would change an object. An object that waits for its dependents to
 // be deleted or orphaned stops waiting when it is deleted in the background.
 func stands(o *metav1.PartialObjectMetadata) bool {
 	return o.DeletionTimestamp == nil ||

@@ -107,7 +107,7 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 	}
 }
 
-// readsVersion tells whether a request reads a version of the past.
+// readsVersion reports whether a request reads a version of the past.
 func readsVersion(r fakeserver.Request) bool { return r.Query.Get("resourceVersionMatch") == "Exact" }
 
 // versionsGone is the fault of an API server whose storage was compacted.

@@ -38,7 +38,7 @@ func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 	var answered atomic.Int64
 	s.Hold(func(fakeserver.Request) { answered.Add(1) })
 	d := open(t, s, func(c *apply.Config) { c.MaxInFlight = flying })
-	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: commands}, plan.Options{})
+	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: commands}, plan.Options{})
 	holds := func() bool { return answered.Load() < kept }
 	_, done := d.Execute(t.Context(), actor, p, holds, func(command, try int) string { return strconv.Itoa(command) })
 	if made := len(s.Requests()); done || made < kept || made > kept+flying {
@@ -52,7 +52,7 @@ func TestATurnThatIsLostInAPauseMakesNoMoreRequests(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(podPath+"web-0", "web-0", map[string]any{})
 	s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: http.StatusTooManyRequests} })
-	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
+	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
 	asked := 0
 	holds := func() bool { asked++; return asked <= 2 } // until the second try is waiting
 	_, done := open(t, s).Execute(t.Context(), actor, p, holds, func(command, try int) string { return strconv.Itoa(command) })
@@ -73,7 +73,7 @@ func TestALostTurnDoesNotWait(t *testing.T) {
 		}
 		return fakeserver.Fault{}
 	})
-	turn := events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: []events.Command{deletion("web-0", "web-0"), deletion("web-1", "web-1")}}
+	turn := events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: []events.Command{deletion("web-0", "web-0"), deletion("web-1", "web-1")}}
 	holds := func() bool { return s.Answered("DELETE "+podPath+"web-1") == 0 }
 	began := time.Now()
 	_, done := open(t, s).Execute(t.Context(), actor, plan.New(turn, plan.Options{}), holds, func(command, try int) string { return strconv.Itoa(command) })
@@ -102,7 +102,7 @@ func TestNoRequestWaitsForItsPlace(t *testing.T) {
 		<-all
 	})
 	holds := func() bool { return arrived.Load() < flying }
-	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: commands}, plan.Options{})
+	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: commands}, plan.Options{})
 	_, done := open(t, s, func(c *apply.Config) { c.MaxInFlight = flying }).Execute(t.Context(), actor, p, holds, func(command, try int) string { return strconv.Itoa(command) })
 	if made := len(s.Requests()); done || made != flying {
 		t.Errorf("%d requests were made, done: %t; the turn was lost when %d were under way", made, done, flying)
@@ -122,7 +122,7 @@ func TestAnAnswerThatCameCounts(t *testing.T) {
 			}
 		}
 	})
-	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.Act, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
+	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
 	results, done := door.Execute(ctx, actor, p, always, func(command, try int) string { return strconv.Itoa(command) })
 	if !done || len(results) != 1 || results[0].Status != events.Applied {
 		t.Errorf("done: %t, %+v", done, results)

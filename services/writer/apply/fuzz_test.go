@@ -142,7 +142,7 @@ func proper(t *testing.T, r *http.Request) {
 	}
 }
 
-// ordered tells whether a command of the turn asks for a request's write to its object.
+// ordered reports whether a command of the turn asks for a request's write to its object.
 func ordered(turn events.Turn, r *http.Request) bool {
 	methods := map[events.Verb]string{events.VerbCreate: http.MethodPost, events.VerbUpdate: http.MethodPut, events.VerbPatch: http.MethodPatch, events.VerbDelete: http.MethodDelete}
 	for _, c := range turn.Commands {

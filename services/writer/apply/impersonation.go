@@ -14,7 +14,7 @@ const NotImpersonated = plan.ReasonNotImpersonated
 // cannotImpersonate is in the API server's message of every such refusal.
 const cannotImpersonate = "cannot impersonate"
 
-// isOwnRefusal tells whether a request was refused because of the writer's own rights.
+// isOwnRefusal reports whether a request was refused because of the writer's own rights.
 func isOwnRefusal(r plan.Response) bool {
 	return r.Code == http.StatusForbidden && strings.Contains(r.Message, cannotImpersonate)
 }

@@ -98,7 +98,7 @@ func (m *mapping) find(owner metav1.OwnerReference) (*meta.RESTMapping, error) {
 	return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 }
 
-// renew drops the cached discovery, unless it did so within resetEvery, and tells whether it did.
+// renew drops the cached discovery, unless it did so within resetEvery, and reports whether it did.
 func (m *mapping) renew() bool {
 	m.mu.Lock()
 	stale := time.Since(m.last) > resetEvery

@@ -19,40 +19,40 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// EventStory is one Kubernetes Event to be written.
-type EventStory struct {
+// EventRecord is one Kubernetes Event to be written.
+type EventRecord struct {
 	Actor Actor
 	// Source is the component in the Event.
 	Source string
-	// ID identifies the story: a redelivered turn gives the same ID, hence the same Event name,
+	// ID identifies the Event: a redelivered turn gives the same ID, hence the same Event name,
 	// and the API server refuses the duplicate.
 	ID string
-	plan.Telling
+	plan.Event
 }
 
 // Upstream: client-go/tools/record queues 1000 Events, drops what is more, and
 // gives up an Event after 12 tries.
 const (
-	storyQueue = 1000
-	storyTries = 12
+	eventQueue = 1000
+	eventTries = 12
 )
 
 // EventRecorder writes Kubernetes Events, with upstream's correlation: it combines similar Events, counts
 // repeated ones, and drops Events beyond a rate.
 type EventRecorder struct {
 	client     *Client
-	queue      chan EventStory
+	queue      chan EventRecord
 	clock      clock.PassiveClock
 	correlator *record.EventCorrelator
 }
 
 // NewEventRecorder returns a teller that writes through a door. It writes nothing until Run.
 func NewEventRecorder(door *Client, c clock.PassiveClock) *EventRecorder {
-	return &EventRecorder{client: door, queue: make(chan EventStory, storyQueue), clock: c, correlator: record.NewEventCorrelator(c)}
+	return &EventRecorder{client: door, queue: make(chan EventRecord, eventQueue), clock: c, correlator: record.NewEventCorrelator(c)}
 }
 
-// Record queues a story, or drops it when the queue is full.
-func (t *EventRecorder) Record(s EventStory) {
+// Record queues an Event, or drops it when the queue is full.
+func (t *EventRecorder) Record(s EventRecord) {
 	select {
 	case t.queue <- s:
 	default:
@@ -72,7 +72,7 @@ func (t *EventRecorder) Run(ctx context.Context) {
 	}
 }
 
-func (t *EventRecorder) record(ctx context.Context, s EventStory) {
+func (t *EventRecorder) record(ctx context.Context, s EventRecord) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			t.client.config.Panicked(s.Actor.Controller, cause, debug.Stack())
@@ -87,7 +87,7 @@ func (t *EventRecorder) record(ctx context.Context, s EventStory) {
 	}
 	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond),
 		backoff.WithMaxInterval(10*time.Second), backoff.WithMaxElapsedTime(0))
-	for range storyTries {
+	for range eventTries {
 		response := t.write(ctx, s.Actor, correlated.Event, correlated.Patch)
 		switch {
 		case response.Code >= 200 && response.Code < 300:
@@ -131,8 +131,8 @@ func (t *EventRecorder) write(ctx context.Context, a Actor, event *corev1.Event,
 	return t.client.Do(ctx, a, r, "")
 }
 
-// event converts a story to an Event, in the form that client-go's recorder gives it.
-func (t *EventRecorder) event(s EventStory) *corev1.Event {
+// event makes the Event, in the form that client-go's recorder gives it.
+func (t *EventRecorder) event(s EventRecord) *corev1.Event {
 	now := metav1.NewTime(t.clock.Now())
 	namespace := s.About.Namespace
 	if namespace == "" {
@@ -155,6 +155,6 @@ func (t *EventRecorder) event(s EventStory) *corev1.Event {
 	}
 }
 
-func (t *EventRecorder) count(s EventStory, result string) {
+func (t *EventRecorder) count(s EventRecord, result string) {
 	t.client.config.Metrics.told.WithLabelValues(s.Actor.Controller, result).Inc()
 }

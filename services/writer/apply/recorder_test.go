@@ -22,26 +22,26 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-func story(i int, message string) apply.EventStory {
-	return apply.EventStory{
+func eventRecord(i int, message string) apply.EventRecord {
+	return apply.EventRecord{
 		Actor: actor, Source: "replicaset-controller", ID: fmt.Sprint("TURN.1.", i),
-		Telling: plan.Telling{Command: i, Notice: events.Notice{
+		Event: plan.Event{Command: i, Notice: events.Notice{
 			About: corev1.ObjectReference{Kind: "ReplicaSet", APIVersion: "apps/v1", Namespace: "ns", Name: "web", UID: "rs"},
 			Type:  corev1.EventTypeNormal, Reason: "SuccessfulCreate", Message: message,
 		}},
 	}
 }
 
-// told writes stories and waits until the server has n Events and has had a number of requests.
-func told(t *testing.T, s *fakeserver.Server, stories []apply.EventStory, n, requests int) map[string]map[string]any {
+// told writes records and waits until the server has n Events and has had a number of requests.
+func told(t *testing.T, s *fakeserver.Server, records []apply.EventRecord, n, requests int) map[string]map[string]any {
 	t.Helper()
-	teller := apply.NewEventRecorder(open(t, s), clock.RealClock{})
-	for _, story := range stories {
-		teller.Record(story)
+	recorder := apply.NewEventRecorder(open(t, s), clock.RealClock{})
+	for _, r := range records {
+		recorder.Record(r)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go teller.Run(ctx)
+	go recorder.Run(ctx)
 	for deadline := time.Now().Add(5 * time.Minute); len(s.Paths()) != n || len(s.Requests()) < requests; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d Events after %d requests, want %d after %d", len(s.Paths()), len(s.Requests()), n, requests)
@@ -58,12 +58,12 @@ func told(t *testing.T, s *fakeserver.Server, stories []apply.EventStory, n, req
 // Fifteen creates of one owner: nine Events of their own, the rest combined.
 func TestSimilarEventsAreCombined(t *testing.T) {
 	s := fakeserver.New(t)
-	var stories []apply.EventStory
+	var records []apply.EventRecord
 	for i := range 15 {
-		stories = append(stories, story(i, fmt.Sprintf("Created pod: web-%d", i)))
+		records = append(records, eventRecord(i, fmt.Sprintf("Created pod: web-%d", i)))
 	}
 	combined := 0
-	for path, event := range told(t, s, stories, 10, 15) {
+	for path, event := range told(t, s, records, 10, 15) {
 		if !strings.HasPrefix(path, "/api/v1/namespaces/ns/events/web.") {
 			t.Errorf("an Event at %s", path)
 		}
@@ -82,8 +82,8 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 // Two writers that write the Events of one turn make one Event.
 func TestToldTwiceIsOneEvent(t *testing.T) {
 	s := fakeserver.New(t)
-	told(t, s, []apply.EventStory{story(0, "Created pod: web-0")}, 1, 1)
-	told(t, s, []apply.EventStory{story(0, "Created pod: web-0")}, 1, 2)
+	told(t, s, []apply.EventRecord{eventRecord(0, "Created pod: web-0")}, 1, 1)
+	told(t, s, []apply.EventRecord{eventRecord(0, "Created pod: web-0")}, 1, 2)
 }
 
 // A server that is away for a while loses no Event; a refusal ends an Event at once.
@@ -99,8 +99,8 @@ func TestEventsAreTriedAgain(t *testing.T) {
 		}
 		return fakeserver.Fault{}
 	})
-	stories := []apply.EventStory{story(0, "Created pod: web-0"), story(1, "Created pod: web-1"), story(2, "Created pod: web-2")}
-	told(t, s, stories, 2, 5)
+	records := []apply.EventRecord{eventRecord(0, "Created pod: web-0"), eventRecord(1, "Created pod: web-1"), eventRecord(2, "Created pod: web-2")}
+	told(t, s, records, 2, 5)
 }
 
 // postbox is an API server for Events. It answers the requests one after the other as the test
@@ -133,19 +133,19 @@ func (p *postbox) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// posted writes stories for a virtual hour, and returns the counts of their results.
-func posted(t *testing.T, p *postbox, panicked func(string, any, []byte), stories ...apply.EventStory) func(result string) float64 {
+// posted writes records for a virtual hour, and returns the counts of their results.
+func posted(t *testing.T, p *postbox, panicked func(string, any, []byte), records ...apply.EventRecord) func(result string) float64 {
 	t.Helper()
 	metrics := apply.NewMetrics()
 	door, err := apply.New(apply.Config{REST: &rest.Config{Host: "http://api.invalid", Transport: p}, Metrics: metrics, Panicked: panicked}, []apply.Actor{actor})
 	if err != nil {
 		t.Fatal(err)
 	}
-	teller := apply.NewEventRecorder(door, clock.RealClock{})
+	recorder := apply.NewEventRecorder(door, clock.RealClock{})
 	ctx, cancel := context.WithCancel(t.Context())
-	go teller.Run(ctx)
-	for _, s := range stories {
-		teller.Record(s)
+	go recorder.Run(ctx)
+	for _, s := range records {
+		recorder.Record(s)
 	}
 	time.Sleep(time.Hour) // virtual
 	cancel()
@@ -165,7 +165,7 @@ func TestWhatBecomesOfAnEvent(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &postbox{answer: func(int) int { return code }}
-			became := posted(t, p, nil, story(0, "Created pod: web-0"))
+			became := posted(t, p, nil, eventRecord(0, "Created pod: web-0"))
 			if became(want.result) != 1 || became("told")+became("refused")+became("dropped")+became("filtered") != 1 || len(p.asked) != want.tries {
 				t.Errorf("%d: told %v, refused %v, dropped %v, after %d tries", code, became("told"), became("refused"), became("dropped"), len(p.asked))
 			}
@@ -179,12 +179,12 @@ func TestWhatBecomesOfAnEvent(t *testing.T) {
 // One object gets no more Events at once than upstream writes.
 func TestManyEventsOfAnObjectAreFiltered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var stories []apply.EventStory
+		var records []apply.EventRecord
 		for i := range 30 {
-			stories = append(stories, story(i, fmt.Sprint("Created pod: web-", i)))
+			records = append(records, eventRecord(i, fmt.Sprint("Created pod: web-", i)))
 		}
 		p := &postbox{answer: func(int) int { return 200 }}
-		if became := posted(t, p, nil, stories...); became("told") != 25 || became("filtered") != 5 || len(p.asked) != 25 {
+		if became := posted(t, p, nil, records...); became("told") != 25 || became("filtered") != 5 || len(p.asked) != 25 {
 			t.Errorf("told %v, filtered %v, with %d requests", became("told"), became("filtered"), len(p.asked))
 		}
 	})
@@ -204,7 +204,7 @@ func TestAnEventIsCountedUp(t *testing.T) {
 				}
 				return 201
 			}}
-			posted(t, p, nil, story(0, "Created pod: web-0"), story(1, "Created pod: web-0"))
+			posted(t, p, nil, eventRecord(0, "Created pod: web-0"), eventRecord(1, "Created pod: web-0"))
 			if got := strings.Join(p.asked, " "); got != c.asked || strings.Contains(p.bodies[len(p.bodies)-1], "resourceVersion") || !strings.Contains(p.bodies[len(p.bodies)-1], `"count":2`) {
 				t.Errorf("%s: the requests are %s, the last one is %s", what, got, p.bodies[len(p.bodies)-1])
 			}
@@ -227,7 +227,7 @@ func TestAPanicCostsOneEvent(t *testing.T) {
 			}
 			return 201
 		}}
-		if became := posted(t, p, panicked, story(0, "a"), story(1, "b")); became("dropped") != 1 || became("told") != 1 || faults != 1 {
+		if became := posted(t, p, panicked, eventRecord(0, "a"), eventRecord(1, "b")); became("dropped") != 1 || became("told") != 1 || faults != 1 {
 			t.Errorf("dropped %v, told %v, after %d faults", became("dropped"), became("told"), faults)
 		}
 	})
@@ -243,17 +243,17 @@ func TestEventsHoldNothingUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		teller := apply.NewEventRecorder(door, clock.RealClock{})
+		recorder := apply.NewEventRecorder(door, clock.RealClock{})
 		dropped := func() float64 { return counted(t, metrics, "millrace_writer_events_total", "dropped") }
 		for i := range 1001 {
-			teller.Record(story(i, "m"))
+			recorder.Record(eventRecord(i, "m"))
 		}
 		if dropped() != 1 {
 			t.Errorf("of 1001 Events %v are dropped", dropped())
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { teller.Run(ctx); close(ended) }()
+		go func() { recorder.Run(ctx); close(ended) }()
 		time.Sleep(time.Millisecond) // virtual: it waits to try the first one again
 		began := time.Now()
 		cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// confidential tells whether the API server's answer to a request may repeat what must not be
+// confidential reports whether the API server's answer to a request may repeat what must not be
 // recorded: hidden values of the kind, or, in words about a write, the content of a kind of which
 // only metadata is recorded.
 func (d *Client) confidential(ctx context.Context, r plan.Request) bool {

@@ -103,7 +103,7 @@ func New(id string, now time.Time) *Claims {
 // Limit sets how many turns of a controller the bus gives the writer at a time.
 func (c *Claims) Limit(controller string, most int) { c.most[controller] = most }
 
-// Take records a delivery; known tells whether its turn is in flight here already. The next
+// Take records a delivery; known reports whether its turn is in flight here already. The next
 // heartbeat claims a fresh turn, one that comes for the first time as far as this writer can know.
 // It claims another one only after [Claims.Claim].
 func (c *Claims) Take(at Place, fresh bool, now time.Time) (known bool) {
@@ -118,7 +118,7 @@ func (c *Claims) Take(at Place, fresh bool, now time.Time) (known bool) {
 // Release removes a turn that is no longer in flight here.
 func (c *Claims) Release(at Place) { delete(c.inFlight, at) }
 
-// Empty tells whether nothing is in flight here.
+// Empty reports whether nothing is in flight here.
 func (c *Claims) Empty() bool { return len(c.inFlight) == 0 }
 
 // Claim claims a turn for this writer, and returns false if the turn may be in flight elsewhere.
@@ -133,12 +133,12 @@ func (c *Claims) Claim(at Place, now time.Time) bool {
 	return true
 }
 
-// Elsewhere tells whether a turn may be in flight elsewhere.
+// Elsewhere reports whether a turn may be in flight elsewhere.
 func (c *Claims) Elsewhere(at Place, now time.Time) bool {
 	return !c.hearsAll(now) || c.claimed(at, now) && c.believes(at, now)
 }
 
-// hearsAll tells whether this writer hears itself, and has for long enough to have received all
+// hearsAll reports whether this writer hears itself, and has for long enough to have received all
 // heartbeats of the others but those of the last moment.
 func (c *Claims) hearsAll(now time.Time) bool {
 	return now.Sub(c.confirmed) < Expiry && c.confirmed.Sub(c.since) >= Listening
@@ -148,11 +148,11 @@ func (c *Claims) hearsAll(now time.Time) bool {
 // now.
 func (c *Claims) Sent() uint64 { return c.number }
 
-// Announced tells whether a heartbeat later than a number has come back, so that all writers know
+// Announced reports whether a heartbeat later than a number has come back, so that all writers know
 // what this one has claimed.
 func (c *Claims) Announced(after uint64) bool { return c.heard > after }
 
-// NoneBegunSince tells whether no other writer can have begun a turn since a moment without this one
+// NoneBegunSince reports whether no other writer can have begun a turn since a moment without this one
 // knowing. This writer must have received all heartbeats of the others since before then, even if
 // late, no other writer may have fallen silent, and no writer may have given up a turn since.
 func (c *Claims) NoneBegunSince(since, now time.Time) bool {
@@ -167,7 +167,7 @@ func (c *Claims) NoneBegunSince(since, now time.Time) bool {
 	return true
 }
 
-// NeverDelivered tells whether a turn that was stored at a moment was never given to any writer before:
+// NeverDelivered reports whether a turn that was stored at a moment was never given to any writer before:
 // this writer has heard no other one for longer than the turn exists, and reaches it for the first
 // time. If so, the next heartbeat claims the turn. Alone is false for a turn as old as [UncertainFor],
 // since the reconcilers may have stored a repetition of it.
@@ -226,5 +226,5 @@ func (c *Claims) Missed(now time.Time) {
 	}
 }
 
-// Is tells whether a heartbeat is this writer's own.
+// Is reports whether a heartbeat is this writer's own.
 func (c *Claims) Is(b events.Heartbeat) bool { return b.Writer == c.id }

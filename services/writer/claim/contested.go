@@ -32,7 +32,7 @@ type contestedTurn struct {
 	unknownWriterAt time.Time // when a writer beyond the bounds claimed it
 }
 
-// claimed tells whether another writer has just claimed a turn. Of a writer beyond the bounds only
+// claimed reports whether another writer has just claimed a turn. Of a writer beyond the bounds only
 // its claims on turns that are here are remembered, so a turn has to be here for long enough for
 // such a claim to arrive.
 func (c *Claims) claimed(at Place, now time.Time) bool {
@@ -50,7 +50,7 @@ func (c *Claims) claimed(at Place, now time.Time) bool {
 	return false
 }
 
-// believes tells whether a claim on a turn is still believed.
+// believes reports whether a claim on a turn is still believed.
 func (c *Claims) believes(at Place, now time.Time) bool {
 	k := c.contests[at]
 	if k == nil {
@@ -90,7 +90,7 @@ func (c *Claims) hearUnknownWriter(b events.Heartbeat, now time.Time) {
 	}
 }
 
-// overdue tells whether a turn has been in flight for so long that others will soon stop believing
+// overdue reports whether a turn has been in flight for so long that others will soon stop believing
 // its claim.
 func (c *Claims) overdue(f *flight, now time.Time) bool {
 	if c.othersSince.IsZero() {

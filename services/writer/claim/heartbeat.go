@@ -61,7 +61,7 @@ func (c *Claims) forget(now time.Time) {
 	}
 }
 
-// Hear processes a heartbeat, this writer's own or another's, and tells whether it shows an
+// Hear processes a heartbeat, this writer's own or another's, and reports whether it shows an
 // expiry. Where writers have keys, the caller must have verified that a writer signed another's
 // heartbeat.
 func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {

@@ -156,7 +156,7 @@ func (s *Set) of(controller string) []Limit {
 	return slices.DeleteFunc(slices.Clone(s.Limits), func(l Limit) bool { return !matches(l.Controllers, controller) })
 }
 
-// limits tells whether a limit counts a command. Reports of what was observed (status and Events)
+// limits reports whether a limit counts a command. Reports of what was observed (status and Events)
 // are never limited: a report that is held would hide what is going on.
 func (l Limit) limits(c events.Command) bool {
 	return !c.Reports() && slices.Contains(l.Verbs, c.Verb) && slices.Contains(l.Kinds, c.Kind) && matches(l.Namespaces, c.Namespace)

@@ -60,7 +60,7 @@ func (w *Window) Reach() (reach time.Duration) {
 	return reach
 }
 
-// Concerns tells whether a limit counts any of some commands.
+// Concerns reports whether a limit counts any of some commands.
 func (w *Window) Concerns(commands []events.Command) bool {
 	return w != nil && slices.ContainsFunc(commands, func(c events.Command) bool {
 		return slices.ContainsFunc(w.limits, func(l Limit) bool { return l.limits(c) })

@@ -28,7 +28,7 @@ type Refusal struct {
 func Stale(t events.Turn, live events.Delta, known bool) Refusal {
 	refuse := func(message string) Refusal { return Refusal{Reason: "Stale", Message: message} }
 	switch {
-	case t.Lane != events.Act:
+	case t.Lane != events.LaneWrite:
 		return Refusal{}
 	case t.UID == "" && known && live.Op != events.Gone:
 		return refuse("the decision saw no such object, and there is one")

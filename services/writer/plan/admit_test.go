@@ -12,7 +12,7 @@ import (
 )
 
 func TestWhatMakesATurnStale(t *testing.T) {
-	seen := events.Turn{Lane: events.Act, Kind: "replicasets.apps", UID: "rs", ResourceVersion: "5", Generation: 2}
+	seen := events.Turn{Lane: events.LaneWrite, Kind: "replicasets.apps", UID: "rs", ResourceVersion: "5", Generation: 2}
 	is := func(change func(*events.Delta)) events.Delta {
 		d := events.Delta{Op: events.Is, UID: "rs", ResourceVersion: "5", Generation: 2}
 		if change != nil {
@@ -21,7 +21,7 @@ func TestWhatMakesATurnStale(t *testing.T) {
 		return d
 	}
 	report := seen
-	report.Lane = events.Tell
+	report.Lane = events.LaneStatus
 	for _, c := range []struct {
 		what  string
 		turn  events.Turn
@@ -44,7 +44,7 @@ func TestWhatMakesATurnStale(t *testing.T) {
 			is(func(d *events.Delta) { d.Generation, d.ResourceVersion = 0, "6" }), true, false},
 		{"on its way out, of a kind with generations", seen, is(func(d *events.Delta) { d.Deleting, d.ResourceVersion = true, "6" }), true, false},
 		{"a report", report, is(func(d *events.Delta) { d.Generation = 3 }), true, false},
-		{"no object", events.Turn{Lane: events.Act}, events.Delta{}, false, false},
+		{"no object", events.Turn{Lane: events.LaneWrite}, events.Delta{}, false, false},
 	} {
 		if got := Stale(c.turn, c.live, c.known); (got != Refusal{}) != c.stale {
 			t.Errorf("%s: %+v, want stale %t", c.what, got, c.stale)
@@ -187,7 +187,7 @@ func TestWhatWasMeantToBeCreated(t *testing.T) {
 
 // A turn without an object was decided when there was none.
 func TestATurnWithoutAnObjectIsStaleWhereThereIsOne(t *testing.T) {
-	turn := events.Turn{Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}}
+	turn := events.Turn{Lane: events.LaneWrite, Key: events.Key{Namespace: "ns", Name: "web"}}
 	if Stale(turn, events.Delta{Op: events.Is, UID: "u"}, true) == (Refusal{}) {
 		t.Error("there is one, and the turn is carried out")
 	}

@@ -29,7 +29,7 @@ const (
 // Errors: the fault.
 func Check(t events.Turn, owns kinds.Name) error {
 	switch {
-	case t.Lane != events.Act && t.Lane != events.Tell:
+	case t.Lane != events.LaneWrite && t.Lane != events.LaneStatus:
 		return fmt.Errorf("there is no lane %.20q for commands", t.Lane)
 	case len(t.Commands) > MaxCommands:
 		return fmt.Errorf("the turn has %d commands, and %d are the most", len(t.Commands), MaxCommands)

@@ -134,7 +134,7 @@ func TestHowMuchATurnMayHold(t *testing.T) {
 	const kind = "pods"
 	of := func(edit func(*events.Turn)) events.Turn {
 		turn := events.Turn{
-			Lane: events.Act, Kind: kind, UID: "u", Key: events.Key{Namespace: "ns", Name: "a"}, Shapes: []json.RawMessage{json.RawMessage(`{}`)},
+			Lane: events.LaneWrite, Kind: kind, UID: "u", Key: events.Key{Namespace: "ns", Name: "a"}, Shapes: []json.RawMessage{json.RawMessage(`{}`)},
 			Notices:  []events.Notice{{About: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "a"}, Type: "Normal", Reason: "R", Message: "m"}},
 			Commands: []events.Command{{Verb: events.VerbDelete, Kind: kind, Namespace: "ns", Name: "a"}},
 		}
@@ -182,7 +182,7 @@ func TestHowMuchATurnMayHold(t *testing.T) {
 		"a longer message":               {func(t *events.Turn) { t.Notices[0].Message = strings.Repeat("m", maxNotice+1) }, "its message has"},
 		"a notice about no name":         {func(t *events.Turn) { t.Notices[0].About.Name = "../x" }, "notice 1: it is about no object"},
 		"no lane":                        {func(t *events.Turn) { t.Lane = "x" }, "there is no lane"},
-		"a command of the other lane":    {func(t *events.Turn) { t.Lane = events.Tell }, "it belongs to lane"},
+		"a command of the other lane":    {func(t *events.Turn) { t.Lane = events.LaneStatus }, "it belongs to lane"},
 		"a kind without a uid":           {func(t *events.Turn) { t.UID = "" }, "and not both"},
 		"a uid without a kind":           {func(t *events.Turn) { t.Kind = "" }, "and not both"},
 		"neither":                        {func(t *events.Turn) { t.Kind, t.UID = "", "" }, ""},

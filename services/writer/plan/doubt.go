@@ -88,10 +88,10 @@ func (d Doubt) Verdict() Verdict {
 	}
 }
 
-// told tells whether the record is complete up to the version at which the API server was asked.
+// told reports whether the record is complete up to the version at which the API server was asked.
 func (d Doubt) told() bool { return d.Told != "" && kinds.CompareVersions(d.Told, d.At) >= 0 }
 
-// quiet tells whether the create has been in doubt for [Quiet], and the record has the newest
+// quiet reports whether the create has been in doubt for [Quiet], and the record has the newest
 // version of the existing objects.
 func (d Doubt) quiet() bool {
 	return d.Told != "" && d.Lasts >= Quiet && kinds.CompareVersions(d.Told, cmp.Or(d.Newest, d.Told)) >= 0

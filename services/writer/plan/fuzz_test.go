@@ -34,7 +34,7 @@ func FuzzTurn(f *testing.F) {
 				p.Answer(r.Command, Response{Code: int(code), Spent: true, Object: Object{UID: "u"}, Body: []byte(`{}`)})
 			}
 			if results, done := p.Results(); done {
-				Tellings(turn, results)
+				Events(turn, results)
 				return
 			}
 			if code == 0 || code == 401 || code == 408 || code == 429 || code >= 500 {

@@ -185,7 +185,7 @@ func (d *operation) unsure() bool {
 	return d.step == recheck || d.command.Verb == events.VerbCreate && (d.doubled() || d.step == compare)
 }
 
-// doubled tells whether an existing effect may be the command's own: its answer was lost, or the
+// doubled reports whether an existing effect may be the command's own: its answer was lost, or the
 // turn was delivered before.
 func (d *operation) doubled() bool { return d.lost || d.again }
 
@@ -227,7 +227,7 @@ func (d *operation) answer(r Response) {
 	}
 }
 
-// repeats tells whether a request is repeated after an answer. An API server that has just started
+// repeats reports whether a request is repeated after an answer. An API server that has just started
 // may not know the writer's roles yet: it refuses a command that it may have carried out before,
 // and the read that would show whether it did.
 func (d *operation) repeats(r Response) bool {
@@ -316,7 +316,7 @@ func (d *operation) afterUnused(r Response) {
 	}
 }
 
-// object tells whether a text is a JSON object; json.Unmarshal would accept null as an empty one.
+// object reports whether a text is a JSON object; json.Unmarshal would accept null as an empty one.
 func object(text json.RawMessage) bool {
 	text = bytes.TrimSpace(text)
 	return len(text) > 0 && text[0] == '{'
@@ -393,7 +393,7 @@ func (d *operation) effect(r Response) events.Status {
 	return events.Applied
 }
 
-// gone tells whether a delete removed the object at once. The answer then has no object, one that
+// gone reports whether a delete removed the object at once. The answer then has no object, one that
 // is not being deleted, or one without finalizers and with a grace period of 0. A namespace always
 // waits for its contents.
 func gone(c events.Command, o Object) bool {
@@ -403,7 +403,7 @@ func gone(c events.Command, o Object) bool {
 	return !o.Finalizers && o.Grace != nil && *o.Grace == 0 && c.Kind != "namespaces"
 }
 
-// released tells whether an update removed a namespace's last finalizer, so that the namespace is
+// released reports whether an update removed a namespace's last finalizer, so that the namespace is
 // gone.
 func (d *operation) released(o Object) bool {
 	return d.command.Subresource == "finalize" && o.Deleting && !o.Finalizers && zero(at(read(d.body), "spec", "finalizers"))
@@ -430,7 +430,7 @@ func (d *operation) afterCompare(r Response) {
 	}
 }
 
-// changed tells whether a live object already is what an update or a patch makes of it.
+// changed reports whether a live object already is what an update or a patch makes of it.
 func (d *operation) changed(r Response) bool {
 	c := d.command
 	if !r.ok() || r.Object.UID != uidOf(c) {

@@ -244,7 +244,7 @@ func TestConditionsGoOnTheWire(t *testing.T) {
 	}
 	one, other := create("a"), create("b")
 	other.Body = json.RawMessage(`{"spec":{"a":2}}`)
-	bare := events.Turn{Lane: events.Act, Commands: []events.Command{one, other}, Seen: map[kinds.Name]uint64{"pods": 7}}
+	bare := events.Turn{Lane: events.LaneWrite, Commands: []events.Command{one, other}, Seen: map[kinds.Name]uint64{"pods": 7}}
 	p = New(bare, Options{})
 	first := p.Next()[0]
 	p.Answer(0, Response{Code: 201})
@@ -260,7 +260,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	for _, c := range []events.Command{create("p"), update("web", "7", ""), patch} {
 		for _, body := range []string{`{`, `7`, `{"metadata":7}`, `[7`} {
 			c.Body = json.RawMessage(body)
-			p := New(events.Turn{Lane: events.Act, Commands: []events.Command{c}}, Options{})
+			p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{c}}, Options{})
 			if results, done := p.Results(); !done || results[0].Reason != "Malformed" || len(p.Next()) > 0 {
 				t.Errorf("%s of %s: %+v, done: %t", c.Verb, body, results, done)
 			}

@@ -25,7 +25,7 @@ type Options struct {
 	Held map[int]Refusal
 	// Off refuses every command without a request.
 	Off bool
-	// Promised tells whether the turn's controller may issue a command; nil means every command.
+	// Promised reports whether the turn's controller may issue a command; nil means every command.
 	Promised func(events.Command) bool
 	// Fits returns an error if the object or the content that a command writes is not within the
 	// controller's promise; nil accepts everything.
@@ -222,7 +222,7 @@ func (p *Plan) Next() []Request {
 	return requests
 }
 
-// ready tells whether a command's next request may run.
+// ready reports whether a command's next request may run.
 func (p *Plan) ready(i int) bool {
 	d := p.operations[i]
 	if p.asked[i] || d.step == finished {
@@ -258,7 +258,7 @@ func (p *Plan) Answer(command int, r Response) {
 	p.settle()
 }
 
-// closes tells whether a command waits for all earlier commands of its turn, whether they succeed
+// closes reports whether a command waits for all earlier commands of its turn, whether they succeed
 // or not: it asks what exists after them.
 func closes(c events.Command) bool {
 	return c.Searches()
@@ -292,7 +292,7 @@ func (p *Plan) settle() {
 	}
 }
 
-// conclude ends or advances a command that needs no request for it, and tells whether it did.
+// conclude ends or advances a command that needs no request for it, and reports whether it did.
 func (p *Plan) conclude(i int) bool {
 	d := p.operations[i]
 	if d.step == finished || p.asked[i] {
@@ -339,7 +339,7 @@ func (p *Plan) advance(g *group) bool {
 	return true
 }
 
-// stops tells whether a result ends its group.
+// stops reports whether a result ends its group.
 // Upstream: pkg/controller slowStartBatch ends creates at the first error.
 func (g *group) stops(r events.Result) bool {
 	switch {

@@ -34,7 +34,7 @@ func update(name, version, body string) events.Command {
 }
 
 func turn(commands ...events.Command) events.Turn {
-	t := events.Turn{Controller: "replicaset-controller", Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}, Commands: slices.Clone(commands)}
+	t := events.Turn{Controller: "replicaset-controller", Lane: events.LaneWrite, Key: events.Key{Namespace: "ns", Name: "web"}, Commands: slices.Clone(commands)}
 	t.Pack()
 	return t
 }

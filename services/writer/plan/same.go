@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// created tells whether a live object, found under the name of a create, is what that create
+// created reports whether a live object, found under the name of a create, is what that create
 // makes. It must have the same controller reference and, where the body has them, the same
 // template and data. The last two distinguish the intended child from one whose name collides
 // because it derives from a short hash. If the create names no controller, any object of the name
@@ -31,7 +31,7 @@ func created(body, live json.RawMessage) bool {
 		within(want["data"], have["data"])
 }
 
-// updated tells whether a live object already is what an update makes of it. Fields that the API
+// updated reports whether a live object already is what an update makes of it. Fields that the API
 // server manages do not count, nor does the half of the object that the subresource does not
 // write.
 func updated(body, live json.RawMessage, subresource string) bool {
@@ -61,7 +61,7 @@ func updated(body, live json.RawMessage, subresource string) bool {
 	return within(want, have) && within(have, want)
 }
 
-// merged tells whether a live object already is what a merge patch makes of it. The preconditions
+// merged reports whether a live object already is what a merge patch makes of it. The preconditions
 // in the patch do not count.
 func merged(patch, live json.RawMessage) bool {
 	want, have := read(patch), read(live)
@@ -75,7 +75,7 @@ func merged(patch, live json.RawMessage) bool {
 	return carries(want, have)
 }
 
-// carries tells whether an object has every field of a merge patch: objects are merged, null
+// carries reports whether an object has every field of a merge patch: objects are merged, null
 // removes a field, and all else is replaced.
 func carries(want, have any) bool {
 	fields, ok := want.(map[string]any)
@@ -91,12 +91,12 @@ func carries(want, have any) bool {
 	return true
 }
 
-// sameOwners tells whether two lists have the same owners, in any order.
+// sameOwners reports whether two lists have the same owners, in any order.
 func sameOwners(a, b []metav1.OwnerReference) bool {
 	return len(a) == len(b) && ownersIn(a, b) && ownersIn(b, a)
 }
 
-// ownersIn tells whether every owner of one list is in the other.
+// ownersIn reports whether every owner of one list is in the other.
 func ownersIn(list, other []metav1.OwnerReference) bool {
 	for _, owner := range list {
 		if !slices.ContainsFunc(other, func(o metav1.OwnerReference) bool {
@@ -112,7 +112,7 @@ func ownersIn(list, other []metav1.OwnerReference) bool {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// within tells whether have has everything in want. A zero value equals a missing one, since some
+// within reports whether have has everything in want. A zero value equals a missing one, since some
 // clients write it and some omit it.
 func within(want, have any) bool {
 	if zero(want) && zero(have) {

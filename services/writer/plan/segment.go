@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// Nameable tells whether an object can have a name: whether the name is a valid path segment. The
+// Nameable reports whether an object can have a name: whether the name is a valid path segment. The
 // API server accepts no other names.
 //
 // Upstream: k8s.io/apimachinery/pkg/api/validation/path, IsValidPathSegmentName.

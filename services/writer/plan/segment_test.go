@@ -61,7 +61,7 @@ func TestTextIsNoPath(t *testing.T) {
 				if text == "" && (strings.HasSuffix(field, "namespace") || field == "subresource") {
 					continue // the request has none
 				}
-				p := New(events.Turn{Lane: events.Act, Commands: []events.Command{addressed(verb, field, text)}}, Options{})
+				p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{addressed(verb, field, text)}}, Options{})
 				requests := p.Next()
 				results, done := p.Results()
 				if len(requests) > 0 || !done || results[0].Status != events.Refused || results[0].Reason != "Malformed" {
@@ -69,7 +69,7 @@ func TestTextIsNoPath(t *testing.T) {
 				}
 			}
 		}
-		if p := New(events.Turn{Lane: events.Act, Commands: []events.Command{addressed(verb, "", "")}}, Options{}); len(p.Next()) != 1 {
+		if p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{addressed(verb, "", "")}}, Options{}); len(p.Next()) != 1 {
 			t.Errorf("%s as it should be is refused", verb)
 		}
 	}
@@ -86,7 +86,7 @@ func TestAnImpossibleOwnerIsAbsent(t *testing.T) {
 			Absent:  []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: "x"}, {APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "y"}},
 			Leaving: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: "z"}},
 		}}
-		p := New(events.Turn{Lane: events.Act, Commands: []events.Command{c}}, Options{})
+		p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{c}}, Options{})
 		for _, done := p.Results(); !done; _, done = p.Results() {
 			for _, r := range p.Next() {
 				if r.Owner != nil && r.Owner.Name != "gone" || r.Fault() != "" {
@@ -99,7 +99,7 @@ func TestAnImpossibleOwnerIsAbsent(t *testing.T) {
 			t.Errorf("the owner %q: %+v", name, results)
 		}
 		ask := events.Command{Verb: events.VerbAsk, Namespace: "ns", Subresource: "scale", Of: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}}
-		p = New(events.Turn{Lane: events.Act, Commands: []events.Command{ask}}, Options{})
+		p = New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{ask}}, Options{})
 		if results, done := p.Results(); !done || results[0].Status != events.Absent {
 			t.Errorf("the scale of %q: %+v", name, results)
 		}
@@ -120,7 +120,7 @@ func TestMalformedCommandsAreRefused(t *testing.T) {
 		"a Secret of an owner":     {Verb: events.VerbAsk, Namespace: "ns", Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "a"}},
 		"a body that is no object": {Verb: events.VerbCreate, Kind: "pods", Version: "v1", Name: "a", Body: []byte(`[1]`)},
 	} {
-		p := New(events.Turn{Lane: events.Act, Commands: []events.Command{c}}, Options{})
+		p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{c}}, Options{})
 		if results, done := p.Results(); !done || results[0].Status != events.Refused {
 			t.Errorf("%s: %+v", what, results)
 		}
@@ -131,7 +131,7 @@ func TestATurnIsChecked(t *testing.T) {
 	act := events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Name: "a", If: &events.If{UID: "u"}}
 	fine := func() events.Turn {
 		return events.Turn{
-			Lane: events.Act, Key: events.Key{Namespace: "ns", Name: "web"}, Kind: "replicasets.apps", UID: "rs", Commands: []events.Command{act},
+			Lane: events.LaneWrite, Key: events.Key{Namespace: "ns", Name: "web"}, Kind: "replicasets.apps", UID: "rs", Commands: []events.Command{act},
 			Notices: []events.Notice{{Type: "Normal", Reason: "Done", Message: "done"}}, Shapes: []json.RawMessage{[]byte(`{}`)},
 		}
 	}
@@ -143,7 +143,7 @@ func TestATurnIsChecked(t *testing.T) {
 	for what, change := range map[string]func(*events.Turn){
 		"no lane":             func(t *events.Turn) { t.Lane = "" },
 		"another lane":        func(t *events.Turn) { t.Lane = "whatever" },
-		"acts that are told":  func(t *events.Turn) { t.Lane = events.Tell },
+		"acts that are told":  func(t *events.Turn) { t.Lane = events.LaneStatus },
 		"reports that act":    func(t *events.Turn) { t.Commands[0].Subresource = "status" },
 		"another kind":        func(t *events.Turn) { t.Kind = "pods" },
 		"a kind without uid":  func(t *events.Turn) { t.UID = "" },
@@ -173,7 +173,7 @@ func TestATurnIsChecked(t *testing.T) {
 
 // A request that made the writer panic is not repeated, and may have had its effect.
 func TestAFaultOfTheDoorIsAnAnswer(t *testing.T) {
-	p := New(events.Turn{Lane: events.Act, Commands: []events.Command{addressed(events.VerbCreate, "", "")}}, Options{})
+	p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{addressed(events.VerbCreate, "", "")}}, Options{})
 	p.Answer(p.Next()[0].Command, Response{Code: 200, Object: Object{UID: "v"}}) // what it relies on exists
 	p.Answer(p.Next()[0].Command, Response{Reason: ReasonPanicked})
 	results, done := p.Results()

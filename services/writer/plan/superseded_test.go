@@ -16,7 +16,7 @@ func TestWhatIsSupersededIsStale(t *testing.T) {
 		"Stale":          fmt.Errorf("%w: the body's .spec is not that of the key's object", events.ErrSuperseded),
 		plan.NotPromised: errors.New("the body's .spec is not that of the key's object"),
 	} {
-		turn := events.Turn{Lane: events.Act, Commands: []events.Command{{
+		turn := events.Turn{Lane: events.LaneWrite, Commands: []events.Command{{
 			Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "shop", Name: "web-1", Body: []byte(`{}`),
 		}}}
 		p := plan.New(turn, plan.Options{Fits: func(events.Command, []byte) error { return why }})
@@ -30,7 +30,7 @@ func TestWhatIsSupersededIsStale(t *testing.T) {
 // The plan also looks for the effects of a turn that another writer may have begun if the commands
 // can no longer be compared, as when the object is gone: the turn itself may have deleted it.
 func TestWhatIsSupersededMayHaveBeenDone(t *testing.T) {
-	turn := events.Turn{Lane: events.Tell, Commands: []events.Command{{
+	turn := events.Turn{Lane: events.LaneStatus, Commands: []events.Command{{
 		Verb: events.VerbUpdate, Kind: "jobs.batch", Version: "v1", Namespace: "shop", Name: "once", Subresource: "status",
 		If: &events.If{UID: "uid", ResourceVersion: "7"}, Body: []byte(`{"status":{"succeeded":1}}`),
 	}}}

@@ -164,11 +164,11 @@ func TestRecord(t *testing.T) {
 	appendDelta(ctx, t, b, events.Delta{Kind: "pods", Op: events.Is, Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "p"}, UID: "u", ResourceVersion: "5", ContentType: kinds.JSON, Body: []byte("{}")})
 	appendDelta(ctx, t, b, events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "6", Since: 1})
 	key := events.Key{Namespace: "a", Name: "p"}
-	turn, err := events.EncodeJSON(events.Turn{Controller: "x", Lane: events.Act, Key: key, Because: canary, Commands: []events.Command{{Verb: events.VerbCreate}}}, events.Trace{})
-	turn.Subject = subject.Turn("x", events.Act, key)
+	turn, err := events.EncodeJSON(events.Turn{Controller: "x", Lane: events.LaneWrite, Key: key, Because: canary, Commands: []events.Command{{Verb: events.VerbCreate}}}, events.Trace{})
+	turn.Subject = subject.Turn("x", events.LaneWrite, key)
 	store(turn, err)
-	outcome, err := events.EncodeJSON(events.Outcome{Controller: "x", Lane: events.Act, Key: key, Turn: 1}, events.Trace{})
-	outcome.Subject = subject.Outcome("x", events.Act, key)
+	outcome, err := events.EncodeJSON(events.Outcome{Controller: "x", Lane: events.LaneWrite, Key: key, Turn: 1}, events.Trace{})
+	outcome.Subject = subject.Outcome("x", events.LaneWrite, key)
 	store(outcome, err)
 
 	var h check.History

@@ -24,7 +24,7 @@ type Server struct {
 	leases  map[string]*coordinationv1.Lease
 	// away makes every request fail, as long as it is set.
 	away error
-	// loses tells whether the answer to a write is lost; nil: none is.
+	// loses reports whether the answer to a write is lost; nil: none is.
 	loses func() bool
 }
 

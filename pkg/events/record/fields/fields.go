@@ -136,7 +136,7 @@ func join(path, name string) string {
 	}
 }
 
-// Within tells whether a change affects a field, a part of it, or a field that contains it:
+// Within reports whether a change affects a field, a part of it, or a field that contains it:
 // ".spec.replicas" and "spec.replicas" are the same.
 func (c Change) Within(path string) bool {
 	path = strings.TrimPrefix(path, ".")

@@ -92,7 +92,7 @@ func (s *Shop) Scale(ctx context.Context, by string, n int32) error {
 	if s.Set.UID == "" {
 		verb, because = events.VerbCreate, "no ReplicaSet matches the pod template"
 	}
-	turn, err := s.Decide(ctx, Deployments, events.Act, web, because, []events.Command{{Verb: verb, Kind: "replicasets.apps", Namespace: "shop", Name: "web-1"}}, Trigger(web, said))
+	turn, err := s.Decide(ctx, Deployments, events.LaneWrite, web, because, []events.Command{{Verb: verb, Kind: "replicasets.apps", Namespace: "shop", Name: "web-1"}}, Trigger(web, said))
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *Shop) Scale(ctx context.Context, by string, n int32) error {
 	if s.said, err = s.Say(ctx, set); err != nil {
 		return err
 	}
-	return s.Done(ctx, Deployments, events.Act, web, turn, set)
+	return s.Done(ctx, Deployments, events.LaneWrite, web, turn, set)
 }
 
 // AddPod makes the ReplicaSet's controller create another Pod, which then runs.
@@ -114,7 +114,7 @@ func (s *Shop) AddPod(ctx context.Context) error {
 	pod := &corev1.Pod{ObjectMeta: meta(fmt.Sprintf("web-1-%d", s.pods)), Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "nginx:1.28"}}}}
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: s.Set.UID}}
 	set := s.set()
-	turn, err := s.Decide(ctx, ReplicaSets, events.Act, set, "too few pods", []events.Command{{Verb: events.VerbCreate, Kind: "pods", Namespace: "shop", Name: pod.Name}}, Trigger(set, s.said))
+	turn, err := s.Decide(ctx, ReplicaSets, events.LaneWrite, set, "too few pods", []events.Command{{Verb: events.VerbCreate, Kind: "pods", Namespace: "shop", Name: pod.Name}}, Trigger(set, s.said))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *Shop) AddPod(ctx context.Context) error {
 	if _, err := s.Say(ctx, created); err != nil {
 		return err
 	}
-	if err := s.Done(ctx, ReplicaSets, events.Act, set, turn, created); err != nil {
+	if err := s.Done(ctx, ReplicaSets, events.LaneWrite, set, turn, created); err != nil {
 		return err
 	}
 	pod.Spec.NodeName, pod.Status.Phase = "node-1", corev1.PodRunning

@@ -46,7 +46,7 @@ const PingEvery = 2 * time.Second
 // metaDir is the folder, in a data directory, of a server's cluster metadata.
 var metaDir = filepath.Join("jetstream", server.DEFAULT_SYSTEM_ACCOUNT, "_js_", "_meta_")
 
-// clustered tells whether the server is one of several.
+// clustered reports whether the server is one of several.
 func (o Options) clustered() bool { return o.Cluster.Listen != "" }
 
 // join adds the settings of a server in a cluster.

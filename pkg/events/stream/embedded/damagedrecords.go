@@ -89,7 +89,7 @@ func withoutDamaged(data []byte, stream, block string) (sound []byte, damaged in
 	}
 }
 
-// endOfHeaders tells whether the headers are as long as the 4 bytes before them say.
+// endOfHeaders reports whether the headers are as long as the 4 bytes before them say.
 func endOfHeaders(lengthHeadersData []byte) bool {
 	length, rest := binary.LittleEndian.Uint32(lengthHeadersData), lengthHeadersData[4:]
 	return uint64(length) <= uint64(len(rest)) && bytes.HasSuffix(rest[:length], []byte("\r\n\r\n"))

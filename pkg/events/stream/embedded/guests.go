@@ -35,7 +35,7 @@ type authenticator struct {
 	outside func()
 }
 
-// isInProcess tells whether a connection comes from this process, that is through a [net.Pipe].
+// isInProcess reports whether a connection comes from this process, that is through a [net.Pipe].
 func isInProcess(c server.ClientAuthentication) bool {
 	address := c.RemoteAddress()
 	return address != nil && address.Network() == "pipe"

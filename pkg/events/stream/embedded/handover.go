@@ -73,7 +73,7 @@ func (s *Server) resume() {
 	s.local.hub.Resume(suspension)
 }
 
-// hasOutsiders tells whether another process is connected that may publish.
+// hasOutsiders reports whether another process is connected that may publish.
 func (s *Server) hasOutsiders() bool {
 	const all = 1 << 16
 	found, err := s.nats.Connz(&server.ConnzOptions{Username: true, Limit: all})

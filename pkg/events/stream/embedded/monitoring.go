@@ -43,7 +43,7 @@ func (s *Server) Compact(stream string) error {
 	return s.nats.JetStreamSnapshotStream(s.options.account(), stream)
 }
 
-// Clustered tells whether the server is one of several.
+// Clustered reports whether the server is one of several.
 func (s *Server) Clustered() bool { return s.options.clustered() }
 
 // InProcessConn makes a Server a [nats.InProcessConnProvider].

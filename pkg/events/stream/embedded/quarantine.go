@@ -33,7 +33,7 @@ const quarantineFolder = "damaged"
 // closedFile exists in a store that was closed cleanly, until the store is opened again.
 const closedFile = "closed"
 
-// wasClosedCleanly tells whether the store was closed cleanly, and removes the note of that.
+// wasClosedCleanly reports whether the store was closed cleanly, and removes the note of that.
 func (s *Server) wasClosedCleanly() (inOrder bool, err error) {
 	err = os.Remove(filepath.Join(s.options.Dir, closedFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -115,7 +115,7 @@ func isCompressed(block string) (bool, error) {
 	return err != nil || packing.Algorithm != server.NoCompression, nil
 }
 
-// canDecompress tells whether a compressed block can be decompressed.
+// canDecompress reports whether a compressed block can be decompressed.
 func canDecompress(data []byte) error {
 	var packing server.CompressionInfo
 	header, err := packing.UnmarshalMetadata(data)
@@ -144,7 +144,7 @@ func (s *Server) quarantine(from, name string) error {
 }
 
 // quarantineStreams moves the folders of damaged logs aside, where an operator can still
-// inspect them, and tells whether a start without them makes sense. The API server still has
+// inspect them, and reports whether a start without them makes sense. The API server still has
 // their content: the watcher lists everything and records a gap. No other component has turns
 // and outcomes, so an operator must decide about those.
 func (s *Server) quarantineStreams(err error) (worthwhile bool, _ error) {

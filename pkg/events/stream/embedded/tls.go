@@ -25,7 +25,7 @@ type TLSOptions struct {
 	ClientCAFile string
 }
 
-// On tells whether connections are encrypted.
+// On reports whether connections are encrypted.
 func (o TLSOptions) On() bool { return o != TLSOptions{} }
 
 // handshakeTimeout bounds the TLS handshake, in seconds.

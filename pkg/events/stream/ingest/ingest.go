@@ -84,7 +84,7 @@ func (b *Batch) reply(operation string) string {
 	return b.prefix + strconv.FormatUint(b.sent, 10) + "." + operation + suffix
 }
 
-// Owns tells whether an answer on a subject belongs to the batch.
+// Owns reports whether an answer on a subject belongs to the batch.
 func (b *Batch) Owns(subject string) bool { return strings.HasPrefix(subject, b.prefix) }
 
 // said is any answer of the server.

@@ -19,7 +19,7 @@ func Example() {
 	if err := b.EnsureController(ctx, "replicaset-controller"); err != nil {
 		fmt.Println(err)
 	}
-	turn := events.Message{Subject: subject.Turn("replicaset-controller", events.Act, events.Key{Namespace: "default", Name: "web"})}
+	turn := events.Message{Subject: subject.Turn("replicaset-controller", events.LaneWrite, events.Key{Namespace: "default", Name: "web"})}
 	sequence, err := b.Store(ctx, turn, 0)
 	fmt.Println(sequence, err)
 	_, err = b.Store(ctx, turn, 0)

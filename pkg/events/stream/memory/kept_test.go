@@ -47,7 +47,7 @@ func at(t *testing.T, b *memory.Bus, stream string) bus.State {
 // turn stores a turn of a key, with a body of so many bytes.
 func turn(t *testing.T, b *memory.Bus, key string, size int) uint64 {
 	t.Helper()
-	on := subject.Turn("c", events.Act, events.Key{Name: key})
+	on := subject.Turn("c", events.LaneWrite, events.Key{Name: key})
 	sequence, err := b.Put(t.Context(), events.Message{Subject: on, Data: make([]byte, size)}, fmt.Sprint(key, time.Now().UnixNano()))
 	must(t, err)
 	return sequence
@@ -86,7 +86,7 @@ func TestHowAStreamStands(t *testing.T) {
 		turn(t, b, "b", 100)
 		size := uint64(200)
 		for _, key := range []string{"a", "b"} {
-			size += uint64(len(subject.Turn("c", events.Act, events.Key{Name: key})))
+			size += uint64(len(subject.Turn("c", events.LaneWrite, events.Key{Name: key})))
 		}
 		want := bus.State{First: 1, Last: 2, Messages: 2, Bytes: size, Created: made, Begins: first, Now: time.Now(), Keeps: bus.Retention{Age: time.Hour, Bytes: 1 << 20}}
 		if got := at(t, b, stored); got != want {
@@ -122,7 +122,7 @@ func TestWhatIsKeptOfAStream(t *testing.T) {
 			t.Errorf("when all are gone it stands at %+v", got)
 		}
 	})
-	size := len(subject.Turn("c", events.Act, events.Key{Name: "a"})) + 100
+	size := len(subject.Turn("c", events.LaneWrite, events.Key{Name: "a"})) + 100
 	inTime(t, memory.Options{LogBytes: int64(3 * size)}, func(t *testing.T, b *memory.Bus) {
 		for _, want := range []uint64{1, 1, 1, 2, 3} {
 			time.Sleep(1)
@@ -171,7 +171,7 @@ func TestHowLongAnIDIsRemembered(t *testing.T) {
 		put := func(after time.Duration, want uint64) {
 			t.Helper()
 			time.Sleep(after)
-			got, err := b.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"})}, "id")
+			got, err := b.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "a"})}, "id")
 			if must(t, err); got != want {
 				t.Errorf("it is message %d, want %d", got, want)
 			}
@@ -230,7 +230,7 @@ func TestAStreamThatLosesItsEnd(t *testing.T) {
 		synctest.Wait()
 		must(t, b.Truncate(stored, 2))
 		last := func(key string) uint64 {
-			m, _, err := b.Last(t.Context(), stored, subject.Turn("c", events.Act, events.Key{Name: key}))
+			m, _, err := b.Last(t.Context(), stored, subject.Turn("c", events.LaneWrite, events.Key{Name: key}))
 			must(t, err)
 			return m.Sequence
 		}
@@ -339,7 +339,7 @@ func counting(t *testing.T, b *memory.Bus, all *[]bus.Delivery) (took func(after
 func TestWhenADeliveryComesAgain(t *testing.T) {
 	inTime(t, memory.Options{}, func(t *testing.T, b *memory.Bus) {
 		for i := range 5001 {
-			on := subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint(i)})
+			on := subject.Turn("c", events.LaneWrite, events.Key{Name: fmt.Sprint(i)})
 			_, err := b.Put(t.Context(), events.Message{Subject: on}, on)
 			must(t, err)
 		}
@@ -400,8 +400,8 @@ func TestWhichStreamHoldsASubject(t *testing.T) {
 		must(t, errors.Join(b.EnsureShadow(t.Context(), "c"), b.EnsureNotary(t.Context(), 0)))
 		key := events.Key{Name: "a"}
 		for on, want := range map[string]string{
-			subject.Delta(events.Ref{Kind: "pods", Name: "a"}): "EV_pods", subject.Turn("c", events.Act, key): "TURN_c", subject.Outcome("c", events.Act, key): "OUTCOME_c",
-			subject.ShadowTurn("c", events.Act, key): "SHADOW_c", subject.Schedule("c", key): "WAKE", subject.Wake("c", key): "WAKE", subject.StatusSubject: "STATUS",
+			subject.Delta(events.Ref{Kind: "pods", Name: "a"}): "EV_pods", subject.Turn("c", events.LaneWrite, key): "TURN_c", subject.Outcome("c", events.LaneWrite, key): "OUTCOME_c",
+			subject.ShadowTurn("c", events.LaneWrite, key): "SHADOW_c", subject.Schedule("c", key): "WAKE", subject.Wake("c", key): "WAKE", subject.StatusSubject: "STATUS",
 			subject.WatcherStatusSubject: "STATUS", subject.Notary("EV_pods"): "NOTARY", "turn.none.act.1": "", "turn.c": "", "other.c.x": "", "": "",
 		} {
 			_, err := b.Put(t.Context(), events.Message{Subject: on}, on)
@@ -416,7 +416,7 @@ func TestWhichStreamHoldsASubject(t *testing.T) {
 				t.Errorf("%q is not in %s: %+v, %v", on, want, m, err)
 			}
 		}
-		on := subject.Turn("c", events.Tell, key)
+		on := subject.Turn("c", events.LaneStatus, key)
 		sequence, err := b.Store(t.Context(), events.Message{Subject: on}, 0)
 		must(t, err)
 		if m, _, err := b.At(t.Context(), stored, sequence); err != nil || m.Get("Nats-Expected-Last-Subject-Sequence") != "0" {

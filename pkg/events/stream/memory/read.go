@@ -124,7 +124,7 @@ func (b *Bus) Broadcast(topic string, data []byte) error {
 	})
 }
 
-// NoListeners tells whether nothing listens on a topic; see [bus.Peers].
+// NoListeners reports whether nothing listens on a topic; see [bus.Peers].
 func (b *Bus) NoListeners(ctx context.Context, topic string) (absent bool) {
 	_ = b.do(ctx, func() error {
 		absent = !slices.ContainsFunc(b.listeners, func(l *listener) bool { return l.topic == topic })

@@ -23,7 +23,7 @@ func turns(t *testing.T, n int) *memory.Bus {
 		t.Fatal(err)
 	}
 	for i := range n {
-		m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: fmt.Sprint(i)})}
+		m := events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: fmt.Sprint(i)})}
 		if _, err := b.Put(t.Context(), m, fmt.Sprint(i)); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 // What is not there, or too large, is an error.
 func TestWhatCannotBeDone(t *testing.T) {
 	b := turns(t, 0)
-	m := events.Message{Subject: subject.Turn("c", events.Act, events.Key{Name: "a"}), Data: make([]byte, 8<<20-1000)}
+	m := events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "a"}), Data: make([]byte, 8<<20-1000)}
 	if _, err := b.Put(t.Context(), m, "a"); err != nil {
 		t.Errorf("a message of nearly 8 MiB: %v", err)
 	}

@@ -17,7 +17,7 @@ import (
 func testLastOf(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	stream := subject.TurnStream(controller)
-	at := func(i int) string { return subject.Turn(controller, events.Act, key(fmt.Sprint("key-", i))) }
+	at := func(i int) string { return subject.Turn(controller, events.LaneWrite, key(fmt.Sprint("key-", i))) }
 	var subjects []string
 	for i := range 1500 {
 		subjects = append(subjects, at(i))

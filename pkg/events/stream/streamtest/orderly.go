@@ -21,7 +21,7 @@ func Orderly(t *testing.T, b bus.Bus, controller string, rounds int) {
 	for i := 1; i <= rounds; i++ {
 		k.append(a, k.pod("a", i))
 		body := fmt.Sprint("round ", i)
-		m := events.Message{Subject: subject.Turn(controller, events.Act, key("a")), Data: []byte(body)}
+		m := events.Message{Subject: subject.Turn(controller, events.LaneWrite, key("a")), Data: []byte(body)}
 		n, err := b.Store(k.ctx, m, last)
 		k.must(err)
 		other := m
@@ -30,13 +30,13 @@ func Orderly(t *testing.T, b bus.Bus, controller string, rounds int) {
 			t.Fatalf("round %d: another turn is stored in the same place: %v", i, err)
 		}
 		last = n
-		m.Subject = subject.Outcome(controller, events.Act, key("a"))
+		m.Subject = subject.Outcome(controller, events.LaneWrite, key("a"))
 		first, err := b.Put(k.ctx, m, body)
 		k.must(err)
 		if again, err := b.Put(k.ctx, m, body); err != nil || again != first {
 			t.Fatalf("round %d: the outcome is at %d, and stored again at %d (%v)", i, first, again, err)
 		}
-		for stream, on := range map[string]string{turns: subject.Turn(controller, events.Act, key("a")), outcomes: m.Subject} {
+		for stream, on := range map[string]string{turns: subject.Turn(controller, events.LaneWrite, key("a")), outcomes: m.Subject} {
 			found, err := b.LastOf(k.ctx, stream, []string{on, on + "-which-has-none"})
 			k.must(err)
 			if got := found[on]; string(got.Data) != body || len(found) != 1 {

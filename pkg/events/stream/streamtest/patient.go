@@ -85,7 +85,7 @@ func (p *patient) look(ctx context.Context, stream string, lookup func() (events
 	}
 }
 
-// stale tells whether a stream has a message that a lookup missed; 0: it missed none.
+// stale reports whether a stream has a message that a lookup missed; 0: it missed none.
 func (p *patient) stale(ctx context.Context, stream string, missed uint64) bool {
 	if missed == 0 {
 		return false

@@ -226,7 +226,7 @@ func testStoreRace(t *testing.T, b bus.Bus) {
 func testPut(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	m := turn("a", "outcome")
-	m.Subject = subject.Outcome(controller, events.Act, key("a"))
+	m.Subject = subject.Outcome(controller, events.LaneWrite, key("a"))
 	first, err := b.Put(k.ctx, m, "one")
 	k.must(err)
 	again, err := b.Put(k.ctx, m, "one")

@@ -70,7 +70,7 @@ func (c *contest) hold(sequence uint64, attempt int) bus.Delivery {
 	}
 }
 
-// undivided tells whether the first worker gets everything, redeliveries included. It leaves
+// undivided reports whether the first worker gets everything, redeliveries included. It leaves
 // the last message unanswered.
 func (c *contest) undivided() (left uint64, all bool) {
 	c.Helper()

@@ -17,7 +17,7 @@ import (
 
 func testLast(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
-	stream, at := subject.TurnStream(controller), subject.Turn(controller, events.Act, key("a"))
+	stream, at := subject.TurnStream(controller), subject.Turn(controller, events.LaneWrite, key("a"))
 	if _, ok, err := b.Last(k.ctx, stream, at); ok || err != nil {
 		t.Errorf("the last of nothing: %v, %v", ok, err)
 	}

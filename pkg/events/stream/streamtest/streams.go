@@ -82,7 +82,7 @@ func testSealed(t *testing.T, b bus.Bus) {
 	first := turn("web", "{}")
 	_, err := b.Store(k.ctx, first, 0)
 	k.must(err)
-	outcome := events.Message{Subject: subject.Outcome(controller, events.Act, key("web")), Data: []byte("{}")}
+	outcome := events.Message{Subject: subject.Outcome(controller, events.LaneWrite, key("web")), Data: []byte("{}")}
 	_, err = b.Put(k.ctx, outcome, "one")
 	k.must(err)
 	k.must(b.Schedule(k.ctx, events.Wake{Controller: controller, Key: key("web"), At: time.Now()}))

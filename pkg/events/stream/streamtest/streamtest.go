@@ -186,7 +186,7 @@ func key(name string) events.Key { return events.Key{Namespace: "default", Name:
 
 func turn(name, body string) events.Message {
 	return events.Message{
-		Subject: subject.Turn(controller, events.Act, key(name)),
+		Subject: subject.Turn(controller, events.LaneWrite, key(name)),
 		Header:  map[string][]string{events.HeaderContentType: {kinds.JSON}}, Data: []byte(body),
 	}
 }

@@ -73,15 +73,15 @@ func (s *small) turn(k events.Key) {
 	if !ok {
 		return
 	}
-	for _, c := range d.In(events.Tell).Commands {
+	for _, c := range d.In(events.LaneStatus).Commands {
 		s.report(k, c)
 	}
-	s.inFlight[k] = d.In(events.Act).Commands
+	s.inFlight[k] = d.In(events.LaneWrite).Commands
 }
 
 func (s *small) report(k events.Key, c events.Command) {
 	if len(c.Note) > 0 {
-		s.notes[k] = events.Outcome{Key: k, Lane: events.Tell, UID: s.pv.UID, Decided: now, Results: []events.Result{{Answer: &events.Answer{Note: c.Note}}}}
+		s.notes[k] = events.Outcome{Key: k, Lane: events.LaneStatus, UID: s.pv.UID, Decided: now, Results: []events.Result{{Answer: &events.Answer{Note: c.Note}}}}
 	}
 	if n := s.nodes[c.Name]; c.Verb == events.VerbPatch && c.If.ResourceVersion == n.ResourceVersion {
 		next := n.DeepCopy()

@@ -76,7 +76,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Subresource: "status", On: reconcile.Itself, Unchanged: true, Fields: []string{".status.volumesAttached"}},
 			{Verb: events.VerbDelete, Kind: kinds.VolumeAttachments.Name},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Pods.Kind, Reasons: []string{attached, refused}},
 		},
 		Remembers: true,

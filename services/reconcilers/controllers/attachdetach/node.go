@@ -93,12 +93,12 @@ func (v View) sort(c Config, now time.Time) (leaving []leave, since map[types.UI
 	return leaving, since, end
 }
 
-// uses tells whether the node may use a volume.
+// uses reports whether the node may use a volume.
 func (v View) uses(h Held) bool {
 	return v.Node == nil || slices.Contains(v.Node.Status.VolumesInUse, h.Volume)
 }
 
-// timed tells whether exactly the times of the volumes that the node must release are on record.
+// timed reports whether exactly the times of the volumes that the node must release are on record.
 func (v View) timed(since map[types.UID]time.Time) bool {
 	for _, h := range v.Held {
 		_, noted := v.Since[h.Attachment.UID]
@@ -185,7 +185,7 @@ func ready(n *corev1.Node) bool {
 	})
 }
 
-// outOfService tells whether an administrator has tainted the node as out of service.
+// outOfService reports whether an administrator has tainted the node as out of service.
 func outOfService(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

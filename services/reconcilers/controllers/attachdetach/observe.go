@@ -46,7 +46,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Busy = append(v.Busy, a.Spec.NodeName)
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, pv); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, pv); ok {
 		v.Told = noted(last).Told
 	}
 	v.Asked = asked(s, k, v.Attachments)
@@ -55,7 +55,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 
 // asked returns when the last turn created those of the attachments that it created.
 func asked(s reconcile.Snapshot, k events.Key, of []*storagev1.VolumeAttachment) map[types.UID]time.Time {
-	last, ok := reconcile.LastOfAny(s, k, events.Act)
+	last, ok := reconcile.LastOfAny(s, k, events.LaneWrite)
 	if !ok || last.Decided.IsZero() {
 		return nil
 	}
@@ -94,7 +94,7 @@ func observeNode(s reconcile.Snapshot, k events.Key) (View, bool) {
 	} else {
 		v.Name = k.Name
 	}
-	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
+	if last, ok := reconcile.LastOfAny(s, k, events.LaneStatus); ok {
 		n := noted(last)
 		v.Since, v.Leaving = n.Since, n.Leaving
 	}
@@ -168,7 +168,7 @@ func volumeOf(s reconcile.Snapshot, pv *corev1.PersistentVolume) (v csi.Volume, 
 	return v, !known || attaches(driver)
 }
 
-// attaches tells whether the volumes of a driver need attaching.
+// attaches reports whether the volumes of a driver need attaching.
 func attaches(driver *storagev1.CSIDriver) bool {
 	return driver.Spec.AttachRequired == nil || *driver.Spec.AttachRequired
 }
@@ -213,7 +213,7 @@ type podsOn struct {
 	in   map[string][]*corev1.Pod
 }
 
-// use tells whether one of the pods uses a volume.
+// use reports whether one of the pods uses a volume.
 func (on *podsOn) use(s reconcile.Snapshot, pv *corev1.PersistentVolume) bool {
 	of := claim.Of(s, pv)
 	if of == nil {
@@ -234,7 +234,7 @@ func (on *podsOn) use(s reconcile.Snapshot, pv *corev1.PersistentVolume) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return uses(p, of) })
 }
 
-// placed tells whether a pod has a node and has not ended there.
+// placed reports whether a pod has a node and has not ended there.
 //
 // Upstream: pkg/volume/util, IsPodTerminated.
 func placed(p *corev1.Pod) bool {
@@ -243,7 +243,7 @@ func placed(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && !ended
 }
 
-// stopped tells whether no container runs.
+// stopped reports whether no container runs.
 func stopped(containers []corev1.ContainerStatus) bool {
 	return !slices.ContainsFunc(containers, func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil && c.State.Waiting == nil })
 }

@@ -205,7 +205,7 @@ func TestBusyNodes(t *testing.T) {
 func TestMemory(t *testing.T) {
 	s := newScene()
 	of := func(k events.Key, uid types.UID, n note) events.Outcome {
-		return events.Outcome{Key: k, Lane: events.Tell, UID: uid, Decided: now, Results: []events.Result{{}, {Answer: &events.Answer{Note: reconcile.Body(n)}}}}
+		return events.Outcome{Key: k, Lane: events.LaneStatus, UID: uid, Decided: now, Results: []events.Result{{}, {Answer: &events.Answer{Note: reconcile.Body(n)}}}}
 	}
 	v, _ := observe(s.world().Remember(of(keyOfVolume("pv-1"), "v", note{Told: []string{"p multiple"}})), keyOfVolume("pv-1"))
 	if !slices.Equal(v.Told, []string{"p multiple"}) {
@@ -267,7 +267,7 @@ func TestAnAttachmentOfANodeAndAVolumeThatAreGone(t *testing.T) {
 	if v, _ := observe(world, key); len(v.Held) != 0 {
 		t.Errorf("of an attachment that nothing is known of it sees %+v", v.Held)
 	}
-	told := events.Outcome{Key: key, Lane: events.Tell, Decided: now, Results: []events.Result{{Answer: &events.Answer{
+	told := events.Outcome{Key: key, Lane: events.LaneStatus, Decided: now, Results: []events.Result{{Answer: &events.Answer{
 		Note: reconcile.Body(note{Since: map[types.UID]time.Time{"a": now.Add(-patience)}}),
 	}}}}
 	v, _ := observe(world.Remember(told), key)
@@ -308,7 +308,7 @@ func TestHowLongADriverTook(t *testing.T) {
 		c.edit(s)
 		key := keyOfVolume(s.pv.Name)
 		world := s.world()
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: s.pv.UID, Decided: asked, At: asked, Results: []events.Result{
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: s.pv.UID, Decided: asked, At: asked, Results: []events.Result{
 			{Ref: events.Ref{Kind: kinds.VolumeAttachments.Name, Name: s.at.Name}, UID: c.uid, Status: c.status},
 		}})
 		look := func() (found []reconcile.Figure, d reconcile.Decision) {
@@ -329,7 +329,7 @@ func TestHowLongADriverTook(t *testing.T) {
 		case len(found) != 1 || found[0].Value != c.took || found[0].Labels[1] != "volume_attach" || !slices.Equal(found[0].Labels[2:], c.labels):
 			t.Errorf("%s: it measures %+v", what, found)
 		}
-		world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: s.pv.UID, At: now, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}}}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: s.pv.UID, At: now, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}}}})
 		if again, _ := look(); len(again) > 0 {
 			t.Errorf("%s: it is measured again: %+v", what, again)
 		}
@@ -353,7 +353,7 @@ func TestAnAttachmentThatIsListedNoMore(t *testing.T) {
 	unlisted := newScene().node
 	world = reconciletest.NewWorld(kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind).
 		Put(kinds.Nodes.Kind, unlisted).Put(kinds.VolumeAttachments.Kind, s.at)
-	v, _ = observe(world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: unlisted.UID, Decided: now, Results: []events.Result{
+	v, _ = observe(world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: unlisted.UID, Decided: now, Results: []events.Result{
 		{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}},
 	}}), key)
 	if d := (Config{}).decide(v, now); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete || d.Commands[0].Name != s.at.Name {

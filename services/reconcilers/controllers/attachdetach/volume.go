@@ -82,7 +82,7 @@ func (v View) places() (all []place) {
 	return all
 }
 
-// exclusive tells whether the volume may be attached to only one node at a time. For a volume
+// exclusive reports whether the volume may be attached to only one node at a time. For a volume
 // without access modes the driver decides.
 //
 // Upstream: pkg/volume/util, IsMultiAttachAllowed.
@@ -101,7 +101,7 @@ func (v View) named(name string) *storagev1.VolumeAttachment {
 	return nil
 }
 
-// occupied tells whether the volume is attached to another node, or may be: the driver has not
+// occupied reports whether the volume is attached to another node, or may be: the driver has not
 // reported that it failed.
 //
 // Upstream: where the driver has said so the volume counts as uncertain, and does not keep
@@ -125,7 +125,7 @@ func (v View) create(volume csi.Volume, at place) events.Command {
 		"attacher": volume.Driver, "nodeName": at.node, "source": map[string]any{"persistentVolumeName": v.Volume.Name},
 	}})
 	failed := v.notice(at.pods[0], corev1.EventTypeWarning, refused, v.failed(csi.Plugin+": attacher.Attach failed: {error}"))
-	return reconcile.Create(kinds.VolumeAttachments.Kind, "", volume.Attachment(at.node), body, reconcile.Tell(nil, &failed))
+	return reconcile.Create(kinds.VolumeAttachments.Kind, "", volume.Attachment(at.node), body, reconcile.WithEvents(nil, &failed))
 }
 
 func (v View) failed(why string) string {

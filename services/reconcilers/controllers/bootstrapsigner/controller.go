@@ -94,7 +94,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	v := View{Tokens: digest(s), ConfigMap: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: key.Name, UID: own.GetUID(), ResourceVersion: own.GetResourceVersion(),
 	}}}
-	if last, ok := reconcile.LastOf(s, k, events.Act, own); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, own); ok {
 		for _, r := range last.Results {
 			v.remember(s, r, last)
 		}

@@ -139,7 +139,7 @@ func TestWhatIsSigned(t *testing.T) {
 		"signed by a token that is seen": {world("7", abcdef), did(events.Applied, "7", 0, "bootstrap-token-abcdef"), "c", "6", true, false, false},
 		"signed by one that is not":      {world("7", abcdef), did(events.Applied, "7", 0, "bootstrap-token-abcdef", "bootstrap-token-012345"), "c", "6", true, false, true},
 	} {
-		c.seen.Remember(events.Outcome{Key: key, Lane: events.Act, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{c.result}})
+		c.seen.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{c.result}})
 		v, _ := observe(c.seen, key)
 		if v.Signed != c.signed || v.Unfit != c.unfit || v.Unseen != c.unseen || c.signed && (!v.At.Equal(now) || v.Until == nil || !v.Until.Equal(until)) {
 			t.Errorf("%s: it sees %+v", what, v)

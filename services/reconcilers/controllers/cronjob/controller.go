@@ -71,7 +71,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbDelete, Kind: kinds.Jobs.Name, On: reconcile.Beside, Propagation: []metav1.DeletionPropagation{metav1.DeletePropagationBackground}},
 		{Verb: events.VerbUpdate, Kind: kinds.CronJobs.Name, Subresource: "status", On: reconcile.Itself},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Kind: kinds.CronJobs.Kind, On: reconcile.Itself},
 	},
 	Remembers: true,
@@ -104,10 +104,10 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Jobs = append(v.Jobs, job)
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Act, cj); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, cj); ok {
 		v.Did = last.Results
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, cj); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, cj); ok {
 		v.remember(last)
 	}
 	return v, true

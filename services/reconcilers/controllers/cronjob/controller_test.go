@@ -64,8 +64,8 @@ func TestObserve(t *testing.T) {
 	far.Namespace = "elsewhere"
 	world := reconciletest.NewWorld().Put(kinds.CronJobs.Kind, cj).Put(kinds.Jobs.Kind, mine, far, aJobOf(nil, "b"), aJobOf(aCronJob("another"), "c"))
 	create := events.Result{Status: events.Applied, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: "batch", Name: "a"}}
-	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Act, Results: []events.Result{create}})
-	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.Tell, Results: []events.Result{
+	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.LaneWrite, Results: []events.Result{create}})
+	world.Remember(events.Outcome{Key: nightly, UID: cj.UID, Lane: events.LaneStatus, Results: []events.Result{
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.CronJobs.Name, Name: "nightly"}},
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told it"}},
 		{Status: events.Failed, Ref: events.Ref{Kind: kinds.Events.Name, Name: "Told not"}},

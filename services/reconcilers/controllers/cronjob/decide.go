@@ -108,7 +108,7 @@ func (r *review) cutoff() (at time.Time, limited bool) {
 	return r.now.Add(-time.Duration(*seconds) * time.Second), true
 }
 
-// late tells whether a run is past its deadline and is skipped.
+// late reports whether a run is past its deadline and is skipped.
 //
 // Upstream: a run exactly at the deadline is late.
 func (r *review) late(moment time.Time) bool {
@@ -123,17 +123,17 @@ func later(begin, cutoff time.Time, limited bool) time.Time {
 	return begin
 }
 
-// listed tells whether a Job of this name is active.
+// listed reports whether a Job of this name is active.
 func (r *review) listed(name string) bool {
 	return slices.ContainsFunc(r.active, func(ref corev1.ObjectReference) bool { return ref.Name == name })
 }
 
-// exists tells whether the CronJob has a Job of this name, even one created by hand.
+// exists reports whether the CronJob has a Job of this name, even one created by hand.
 func (r *review) exists(name string) bool {
 	return slices.ContainsFunc(r.jobs, func(job *batchv1.Job) bool { return job.Name == name })
 }
 
-// taken tells whether the last create of a run failed because another Job has its name. A
+// taken reports whether the last create of a run failed because another Job has its name. A
 // conflict without a uid means that this Job was gone when the writer looked: the name is free again.
 func (r *review) taken(name string) bool {
 	for _, did := range r.did {

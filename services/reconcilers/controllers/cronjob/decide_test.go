@@ -46,7 +46,7 @@ func oneRunForEachMoment(_ *rapid.T, c reconcile.Controller[View], v View, now t
 		}
 	}
 	for range 4 {
-		d := c.Decide(v, now).In(events.Act)
+		d := c.Decide(v, now).In(events.LaneWrite)
 		for _, command := range d.Commands {
 			if command.Verb == events.VerbCreate && begun[command.Name] {
 				return fmt.Errorf("%s is started again", command.Name)
@@ -90,7 +90,7 @@ func oneRunAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Ti
 	return nil
 }
 
-// noRun tells whether a listed Job is the manual one that made the status wrong: it is
+// noRun reports whether a listed Job is the manual one that made the status wrong: it is
 // removed from the list, and prevents no run.
 func noRun(v View, job *batchv1.Job, now time.Time) bool {
 	last := v.CronJob.Status.LastScheduleTime
@@ -179,10 +179,10 @@ func (v *View) add(t *rapid.T, i int) {
 // applied returns the view after every command succeeded.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	v.Jobs = slices.Clone(v.Jobs)
-	if len(d.In(events.Act).Commands) > 0 {
+	if len(d.In(events.LaneWrite).Commands) > 0 {
 		v.Did = nil
 	}
-	if len(d.In(events.Tell).Commands) > 0 {
+	if len(d.In(events.LaneStatus).Commands) > 0 {
 		v.Told = nil
 	}
 	for _, c := range d.Commands {

@@ -85,7 +85,7 @@ func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
 	does := func(what string, at time.Time, want ...events.Verb) {
 		t.Helper()
 		var verbs []events.Verb
-		for _, c := range decide(v, at).In(events.Act).Commands {
+		for _, c := range decide(v, at).In(events.LaneWrite).Commands {
 			verbs = append(verbs, c.Verb)
 		}
 		if !slices.Equal(verbs, want) {

@@ -85,7 +85,7 @@ func (r *review) create(name string, moment time.Time) events.Command {
 		},
 		Spec: t.Spec,
 	})
-	return reconcile.Create(kinds.Jobs.Kind, r.cronJob.Namespace, name, body, reconcile.Tell(
+	return reconcile.Create(kinds.Jobs.Kind, r.cronJob.Namespace, name, body, reconcile.WithEvents(
 		r.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Created job {name}"),
 		r.notice(corev1.EventTypeWarning, "FailedCreate", "Error creating job: {error}"),
 	))
@@ -95,7 +95,7 @@ func (r *review) create(name string, moment time.Time) events.Command {
 func (r *review) deletions(toDelete []*batchv1.Job) []events.Command {
 	commands := make([]events.Command, 0, len(toDelete))
 	for _, job := range toDelete {
-		commands = append(commands, reconcile.Delete(kinds.Jobs.Kind, job, reconcile.Propagate(metav1.DeletePropagationBackground), reconcile.Tell(
+		commands = append(commands, reconcile.Delete(kinds.Jobs.Kind, job, reconcile.Propagate(metav1.DeletePropagationBackground), reconcile.WithEvents(
 			r.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job {name}"),
 			r.notice(corev1.EventTypeWarning, "FailedDelete", "Deleted job: {error}"),
 		)))
@@ -118,7 +118,7 @@ func (r *review) clear(runs bool) reconcile.Decision {
 	return reconcile.Do("there are more finished Jobs than the history limit", r.deletions(ended)...)
 }
 
-// stays tells whether the API server refused to delete a Job in the last turn. A writer that skips
+// stays reports whether the API server refused to delete a Job in the last turn. A writer that skips
 // the delete, or refuses the turn as stale, has not asked it.
 func (r *review) stays(job *batchv1.Job) bool {
 	return slices.ContainsFunc(r.did, func(did events.Result) bool {

@@ -31,7 +31,7 @@ func parse(cj *batchv1.CronJob) (p plan, err error) {
 	return p, err
 }
 
-// namesZone tells whether a schedule names a time zone itself.
+// namesZone reports whether a schedule names a time zone itself.
 func namesZone(cj *batchv1.CronJob) bool { return strings.Contains(cj.Spec.Schedule, "TZ") }
 
 // lastYear is the last year that a time in JSON can have.
@@ -129,7 +129,7 @@ func (v View) schedule(now time.Time) note {
 // deadline is wrong.
 const many = 100
 
-// missed tells whether more than [many] scheduled times lie after begin and not after now.
+// missed reports whether more than [many] scheduled times lie after begin and not after now.
 func (p plan) missed(begin, now time.Time) bool {
 	at, ok := begin, true
 	for range many + 1 {

@@ -57,13 +57,13 @@ func (v View) review(now time.Time) *review {
 	return r
 }
 
-// wrong tells whether the status has a lastScheduleTime in the future, beyond any clock skew.
+// wrong reports whether the status has a lastScheduleTime in the future, beyond any clock skew.
 func (r *review) wrong() bool {
 	last := r.cronJob.Status.LastScheduleTime
 	return last != nil && !r.reached(last.Time)
 }
 
-// reached tells whether a time has come, allowing for clock skew.
+// reached reports whether a time has come, allowing for clock skew.
 func (r *review) reached(moment time.Time) bool { return !moment.After(r.now.Add(ahead)) }
 
 // heal takes the time of the last run from the existing Jobs, instead of from a status
@@ -159,7 +159,7 @@ func (r *review) reach(moment time.Time) {
 	}
 }
 
-// said tells whether the status has the last run. Until it does, only the Jobs and the
+// said reports whether the status has the last run. Until it does, only the Jobs and the
 // results of the last turn show that the run has begun, so no Job is deleted.
 func (r *review) said() bool { return r.last.Equal(r.cronJob.Status.LastScheduleTime) }
 
@@ -176,12 +176,12 @@ func (r *review) absent(uid types.UID) bool {
 	return !there
 }
 
-// deleted tells whether the last turn deleted a Job.
+// deleted reports whether the last turn deleted a Job.
 func (r *review) deleted(uid types.UID) bool {
 	return slices.ContainsFunc(r.did, func(did events.Result) bool { return did.OK() && did.Removed && did.UID == uid })
 }
 
-// replaced tells whether a Job is being deleted in favour of the next run.
+// replaced reports whether a Job is being deleted in favour of the next run.
 func (r *review) replaced(job *batchv1.Job) bool {
 	return r.cronJob.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && job.DeletionTimestamp != nil
 }

@@ -67,7 +67,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// judged tells whether the request was approved or denied already. The status of the condition does
+// judged reports whether the request was approved or denied already. The status of the condition does
 // not matter, because the API server accepts only True.
 func (v View) judged() bool {
 	return slices.ContainsFunc(v.Request.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {

@@ -211,7 +211,7 @@ func TestObserve(t *testing.T) {
 		}
 		return r
 	}
-	last := events.Outcome{Key: key, Lane: events.Act, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{result(events.Answered, told(nodeClient, true))}}
+	last := events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{result(events.Answered, told(nodeClient, true))}}
 	if v, _ := observe(world.Remember(last), key); v.Review == nil || !v.Review.Status.Allowed || !v.At.Equal(now) {
 		t.Errorf("of the answer it sees %+v", v)
 	}

@@ -72,7 +72,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.DaemonSets.Name, Subresource: "status", On: reconcile.Itself},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.DaemonSets.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete", "SelectingAll", "FailedDaemonPod", "SucceededDaemonPod"}},
 		},
 		Settings: gates.Settings(),

@@ -24,7 +24,7 @@ func (s *stage) creates(wanted []create) []events.Command {
 	for _, p := range s.Pods {
 		taken[p.Name] = true
 	}
-	told := reconcile.Tell(
+	told := reconcile.WithEvents(
 		s.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: {name}"),
 		s.notice(corev1.EventTypeWarning, "FailedCreate", "Error creating: {error}"),
 	)
@@ -60,7 +60,7 @@ func (s *stage) template() corev1.PodTemplateSpec {
 
 // delete returns the delete of a pod.
 func (s *stage) delete(p *corev1.Pod) events.Command {
-	return reconcile.Delete(kinds.Pods.Kind, p, reconcile.Tell(
+	return reconcile.Delete(kinds.Pods.Kind, p, reconcile.WithEvents(
 		s.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
 		s.notice(corev1.EventTypeWarning, "FailedDelete", "Error deleting: {error}"),
 	))

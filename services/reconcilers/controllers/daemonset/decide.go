@@ -54,7 +54,7 @@ func (v View) selectsAll() reconcile.Decision {
 	}
 	seen := v.reported(v.Set.Status)
 	seen.Status.ObservedGeneration = v.Set.Generation
-	return reconcile.Do(because, reconcile.UpdateStatus(kinds.DaemonSets.Kind, seen, reconcile.Tell(
+	return reconcile.Do(because, reconcile.UpdateStatus(kinds.DaemonSets.Kind, seen, reconcile.WithEvents(
 		v.notice(corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required."), nil)))
 }
 
@@ -213,7 +213,7 @@ func (s *stage) nextAvailable() reconcile.Decision {
 	return reconcile.Wake(next, "a ready pod is not available yet")
 }
 
-// asGood tells whether it is arbitrary which of two pods a turn deletes: both are old,
+// asGood reports whether it is arbitrary which of two pods a turn deletes: both are old,
 // and each is available and the only pod of its node.
 //
 // Upstream: the order is that of a map.

@@ -19,7 +19,7 @@ type fit struct {
 	numbers     bool // tolerations may compare numbers
 }
 
-// verdict tells whether a node should have a pod (run), and whether an existing pod may stay.
+// verdict reports whether a node should have a pod (run), and whether an existing pod may stay.
 type verdict struct{ run, stay bool }
 
 func fits(spec *corev1.PodSpec, gates gate.Set) fit {

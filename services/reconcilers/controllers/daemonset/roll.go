@@ -57,7 +57,7 @@ func scaled(n *intstr.IntOrString, of int) (int, error) {
 	return intstr.GetScaledValueFromIntOrPercent(n, of, true)
 }
 
-// surges tells whether a node may temporarily have two pods.
+// surges reports whether a node may temporarily have two pods.
 func (s *stage) surges() bool {
 	r := s.Set.Spec.UpdateStrategy.RollingUpdate
 	if r == nil || s.Set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
@@ -192,7 +192,7 @@ func (s *stage) available(p *corev1.Pod) bool {
 	return pod.Available(p, s.Set.Spec.MinReadySeconds, s.now)
 }
 
-// updated tells whether a pod has the current revision. Pods older than
+// updated reports whether a pod has the current revision. Pods older than
 // ControllerRevisions carry the generation of their template instead.
 func (s *stage) updated(p *corev1.Pod) bool {
 	return s.hash != "" && hashIn(p) == s.hash ||

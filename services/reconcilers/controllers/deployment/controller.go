@@ -55,7 +55,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, On: reconcile.Itself, Changes: []string{".metadata.annotations", ".spec.template"}, Where: ".metadata.annotations['" + appsv1.DeprecatedRollbackTo + "']"},
 			{Verb: events.VerbUpdate, Kind: kinds.Deployments.Name, Subresource: "status", On: reconcile.Itself, Changes: []string{".metadata.annotations['" + revisionNote + "']"}},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Deployments.Kind, On: reconcile.Itself, Reasons: []string{"ScalingReplicaSet", "SelectingAll", "ReplicaSetCreateError", "DeploymentRollbackRevisionNotFound", "DeploymentRollbackTemplateUnchanged", "DeploymentRollback"}},
 		},
 		Settings: gates.Settings(),
@@ -90,7 +90,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Deployment: d}
-	if last, ok := reconcile.LastOf(s, k, events.Act, d); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, d); ok {
 		if result, failed := last.Failure(); failed {
 			v.Failure = &result
 		}

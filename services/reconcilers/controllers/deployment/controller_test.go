@@ -28,7 +28,7 @@ func TestObserve(t *testing.T) {
 		Put(kinds.Pods.Kind,
 			reconciletest.Pod("web-a-1", ownPod(kinds.ReplicaSets.Kind, mine)),
 			reconciletest.Pod("web-a-2", ownPod(kinds.ReplicaSets.Kind, mine), reconciletest.InPhase(corev1.PodFailed)))
-	w.Remember(events.Outcome{Key: web, UID: d.UID, Lane: events.Act, Results: []events.Result{{Status: events.Failed, Message: "no"}}})
+	w.Remember(events.Outcome{Key: web, UID: d.UID, Lane: events.LaneWrite, Results: []events.Result{{Status: events.Failed, Message: "no"}}})
 
 	v, ok := observe(w, web)
 	if !ok || !slices.Equal(v.Sets, []*appsv1.ReplicaSet{mine, orphan}) || v.Running != nil {

@@ -52,7 +52,7 @@ func (r *rollout) create(created *appsv1.ReplicaSet) events.Command {
 	if n := sizeOf(created); n > 0 {
 		told = r.scaled(created.Name, 0, n)
 	}
-	return reconcile.Create(kinds.ReplicaSets.Kind, created.Namespace, created.Name, reconcile.Body(created), reconcile.Tell(told,
+	return reconcile.Create(kinds.ReplicaSets.Kind, created.Namespace, created.Name, reconcile.Body(created), reconcile.WithEvents(told,
 		notice(r.deployment, corev1.EventTypeWarning, reasonCreateError,
 			fmt.Sprintf("Failed to create new replica set %q: {error}", created.Name))))
 }

@@ -31,7 +31,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	back, goesBack := rollbackTo(d)
 	switch {
 	case len(claim.Commands) > 0:
-		// No other command: only the outcome tells whether an orphan could be adopted.
+		// No other command: only the outcome reports whether an orphan could be adopted.
 		return reconcile.Do("ReplicaSets are adopted or released", claim.Commands...)
 	case d.DeletionTimestamp != nil:
 		return r.leave()
@@ -92,7 +92,7 @@ func selectsAll(d *appsv1.Deployment) reconcile.Decision {
 	}
 	seen := reported(d)
 	seen.Status.ObservedGeneration = d.Generation
-	return reconcile.Do(because, reconcile.UpdateStatus(kinds.Deployments.Kind, seen, reconcile.Tell(
+	return reconcile.Do(because, reconcile.UpdateStatus(kinds.Deployments.Kind, seen, reconcile.WithEvents(
 		notice(d, corev1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required."), nil)))
 }
 

@@ -18,14 +18,14 @@ func nameOf(d *appsv1.Deployment, hash string) string {
 	return d.Name[:min(len(d.Name), room)] + "-" + hash
 }
 
-// sameTemplate tells whether two templates are equal except for the hash label.
+// sameTemplate reports whether two templates are equal except for the hash label.
 func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	x, y := *a, *b // shallow: the parts are only read
 	x.Labels, y.Labels = withoutHash(a.Labels), withoutHash(b.Labels)
 	return sameBytes(&x, &y) || equality.Semantic.DeepEqual(&x, &y)
 }
 
-// sameBytes tells whether two templates serialise to the same bytes. Equal templates
+// sameBytes reports whether two templates serialise to the same bytes. Equal templates
 // nearly always do, and this comparison takes a third of the time. Different bytes may
 // still be equal templates, for instance when a quantity is written in two ways.
 func sameBytes(a, b *corev1.PodTemplateSpec) bool {

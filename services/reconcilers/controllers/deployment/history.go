@@ -38,7 +38,7 @@ func (r *rollout) forget() reconcile.Decision {
 	return reconcile.Do("there are more old ReplicaSets than the history limit", commands...)
 }
 
-// counts tells whether the new set's next revision depends on that of an old one.
+// counts reports whether the new set's next revision depends on that of an old one.
 func (r *rollout) counts(s *set) bool {
 	if r.fresh == nil {
 		return false

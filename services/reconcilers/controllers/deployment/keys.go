@@ -34,7 +34,7 @@ func keysOfSet(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// adoptable tells whether an orphan became adoptable by this change.
+// adoptable reports whether an orphan became adoptable by this change.
 func adoptable(was, now reconcile.Object) bool {
 	if now.None() || now.GetDeletionTimestamp() != nil || len(now.GetLabels()) == 0 {
 		return false

@@ -23,7 +23,7 @@ func deadline(d *appsv1.Deployment) (limit time.Duration, ok bool) {
 	return time.Duration(*seconds) * time.Second, true
 }
 
-// complete tells whether, according to a status, every wanted replica has the current
+// complete reports whether, according to a status, every wanted replica has the current
 // template and is available, and no other replica exists.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	goal := wanted(d)
@@ -78,7 +78,7 @@ func (r *rollout) beginnings() []appsv1.DeploymentCondition {
 	}
 }
 
-// untold tells whether the new set was created for this rollout and the condition does
+// untold reports whether the new set was created for this rollout and the condition does
 // not say so yet, because the report was held back or met a conflict. A created set has a
 // revision that the Deployment does not have yet, and no earlier revision; a set that a
 // rollback reuses has one. Without this report the deadline would not run.
@@ -136,7 +136,7 @@ func (r *rollout) newName() string {
 	return r.begun
 }
 
-// advanced tells whether there are more new pods, fewer old ones, or more pods that are
+// advanced reports whether there are more new pods, fewer old ones, or more pods that are
 // ready or available.
 func advanced(before, after appsv1.DeploymentStatus) bool {
 	return after.UpdatedReplicas > before.UpdatedReplicas ||

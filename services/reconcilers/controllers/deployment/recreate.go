@@ -26,7 +26,7 @@ func (r *rollout) recreate() reconcile.Decision {
 	}
 }
 
-// oldRuns tells whether an old set still has pods. A pod counts until it has ended, even
+// oldRuns reports whether an old set still has pods. A pod counts until it has ended, even
 // if its state is unknown.
 func (r *rollout) oldRuns() bool {
 	for _, s := range r.old {

@@ -23,8 +23,8 @@ func TestTheResumedSaySo(t *testing.T) {
 		d.Spec.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
 		d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionUnknown, Reason: was}}
 		decision := decide(View{Deployment: d}, time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC))
-		tell := decision.In(events.Tell).Commands
-		if len(decision.In(events.Act).Commands) != 1 || len(tell) != 1 {
+		tell := decision.In(events.LaneStatus).Commands
+		if len(decision.In(events.LaneWrite).Commands) != 1 || len(tell) != 1 {
 			t.Fatalf("after %s: wants %v", was, decision.Commands)
 		}
 		var said appsv1.Deployment

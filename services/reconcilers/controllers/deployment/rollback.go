@@ -55,7 +55,7 @@ func (r *rollout) rollBack(revision int64) reconcile.Decision {
 
 // answer updates the Deployment and sends an Event with the result of the request.
 func (r *rollout) answer(next *appsv1.Deployment, level, reason, message string) reconcile.Decision {
-	update := reconcile.Update(kinds.Deployments.Kind, next, reconcile.Tell(notice(r.deployment, level, reason, message), nil))
+	update := reconcile.Update(kinds.Deployments.Kind, next, reconcile.WithEvents(notice(r.deployment, level, reason, message), nil))
 	return reconcile.Do("a rollback is requested", append(r.changes(), update)...)
 }
 

@@ -33,7 +33,7 @@ func (r *rollout) finish(because string) reconcile.Decision {
 	return r.done(because, tidy, r.report(true))
 }
 
-// grow scales the new set to the size that is allowed now, and tells whether that is a change.
+// grow scales the new set to the size that is allowed now, and reports whether that is a change.
 func (r *rollout) grow() bool {
 	was := r.fresh.size
 	r.resize(r.fresh, r.target(was))

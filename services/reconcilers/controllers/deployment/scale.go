@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// rescaled tells whether the number of wanted replicas has changed since a set
+// rescaled reports whether the number of wanted replicas has changed since a set
 // with replicas was last scaled.
 func (r *rollout) rescaled() bool {
 	return slices.ContainsFunc(active(r.all()), func(s *set) bool {
@@ -18,7 +18,7 @@ func (r *rollout) rescaled() bool {
 	})
 }
 
-// scales tells whether scale can apply a changed number of replicas. Under the strategy
+// scales reports whether scale can apply a changed number of replicas. Under the strategy
 // Recreate it cannot while several sets, perhaps adopted ones, have replicas and the new
 // set is not saturated: recreate scales the old ones to zero instead.
 //
@@ -76,7 +76,7 @@ func (r *rollout) only(active []*set) *set {
 	}
 }
 
-// saturated tells whether the new set has every wanted replica, all of them are
+// saturated reports whether the new set has every wanted replica, all of them are
 // available, and the set was last scaled for this number.
 func (r *rollout) saturated() bool {
 	if r.fresh == nil {

@@ -144,7 +144,7 @@ func (r *rollout) change(s *set) events.Command {
 	next.Annotations = s.notes
 	next.Spec.Replicas, next.Spec.MinReadySeconds = &s.size, s.minReady
 	if was := sizeOf(s.seen); was != s.size {
-		return reconcile.Update(kinds.ReplicaSets.Kind, &next, reconcile.Tell(r.scaled(s.seen.Name, was, s.size), nil))
+		return reconcile.Update(kinds.ReplicaSets.Kind, &next, reconcile.WithEvents(r.scaled(s.seen.Name, was, s.size), nil))
 	}
 	return reconcile.Update(kinds.ReplicaSets.Kind, &next)
 }

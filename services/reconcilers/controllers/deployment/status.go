@@ -36,7 +36,7 @@ func (r *rollout) report(rolling bool) reconcile.Decision {
 	return reconcile.Join(told, next)
 }
 
-// passing tells whether a status is only an intermediate one for which no reader waits:
+// passing reports whether a status is only an intermediate one for which no reader waits:
 // the rollout is not complete, and no condition has changed its status.
 func passing(d *appsv1.Deployment, status appsv1.DeploymentStatus) bool {
 	was := d.Status

@@ -60,7 +60,7 @@ func TestADeletedDeploymentMakesAndResizesNothing(t *testing.T) {
 	d := rolling(4, "25%", "25%")
 	old := aSet(d, "web-a", "old:1", 1, 4, 4)
 	d.DeletionTimestamp = &metav1.Time{Time: reconciletest.Now}
-	if acts := decide(View{Deployment: d, Sets: []*appsv1.ReplicaSet{old}}, reconciletest.Now).In(events.Act).Commands; len(acts) > 0 {
+	if acts := decide(View{Deployment: d, Sets: []*appsv1.ReplicaSet{old}}, reconciletest.Now).In(events.LaneWrite).Commands; len(acts) > 0 {
 		t.Errorf("on its way out it wants %+v", acts)
 	}
 }
@@ -71,7 +71,7 @@ func TestACollisionIsOneOfTheName(t *testing.T) {
 	taken := events.Result{Status: events.Conflict, Code: 409, Reason: string(metav1.StatusReasonAlreadyExists)}
 	taken.Ref = events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: d.Namespace, Name: "web-other"}
 	creates := func() []events.Command {
-		return decide(View{Deployment: d, Failure: &taken}, reconciletest.Now).In(events.Act).Commands
+		return decide(View{Deployment: d, Failure: &taken}, reconciletest.Now).In(events.LaneWrite).Commands
 	}
 	if got := creates(); len(got) != 1 || got[0].Verb != events.VerbCreate {
 		t.Fatalf("after the collision of another name it wants %+v", got)
@@ -142,7 +142,7 @@ func TestTheDeadlineIsMissedWhenItIsReached(t *testing.T) {
 // The deadline runs for a rollout whose new set was created, whether or not the report
 // about that succeeded.
 func TestTheDeadlineRunsWhetherOrNotTheCreationWasTold(t *testing.T) {
-	for _, stored := range [][]events.Lane{{events.Act}, {events.Act, events.Tell}} {
+	for _, stored := range [][]events.Lane{{events.LaneWrite}, {events.LaneWrite, events.LaneStatus}} {
 		d := rolling(3, "25%", "25%")
 		limit := int32(600)
 		d.Spec.ProgressDeadlineSeconds = &limit
@@ -164,7 +164,7 @@ func TestTheDeadlineRunsWhetherOrNotTheCreationWasTold(t *testing.T) {
 			for _, lane := range stored {
 				v = carryOut(v, decision.In(lane), now)
 			}
-			if stored = []events.Lane{events.Act, events.Tell}; n == 2 {
+			if stored = []events.Lane{events.LaneWrite, events.LaneStatus}; n == 2 {
 				if said() != reasonCreated {
 					t.Errorf("the rollout goes on, and it says %s", said())
 				}

@@ -152,7 +152,7 @@ func podsOf(claim *resourcev1.ResourceClaim) (keys []events.Key) {
 	return keys
 }
 
-// selects tells whether a rule selects a device. A rule without a selector selects none.
+// selects reports whether a rule selects a device. A rule without a selector selects none.
 //
 // Upstream: ruleMatchesDevice.
 func selects(rule *resourcev1beta2.DeviceTaintRule, driver, pool, device string) bool {
@@ -166,7 +166,7 @@ func taintOf(rule *resourcev1beta2.DeviceTaintRule) resourcev1.DeviceTaint {
 	return resourcev1.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1.DeviceTaintEffect(t.Effect), TimeAdded: t.TimeAdded}
 }
 
-// drives tells whether a device of a slice has a NoExecute taint.
+// drives reports whether a device of a slice has a NoExecute taint.
 func drives(slice *resourcev1.ResourceSlice) bool {
 	for i := range slice.Spec.Devices {
 		for _, t := range slice.Spec.Devices[i].Taints {
@@ -178,7 +178,7 @@ func drives(slice *resourcev1.ResourceSlice) bool {
 	return false
 }
 
-// alike tells whether two versions of a slice have the same devices with the same taints.
+// alike reports whether two versions of a slice have the same devices with the same taints.
 func alike(a, b *resourcev1.ResourceSlice) bool {
 	if a.Spec.Driver != b.Spec.Driver || a.Spec.Pool.Name != b.Spec.Pool.Name || a.Spec.Pool.Generation != b.Spec.Pool.Generation || len(a.Spec.Devices) != len(b.Spec.Devices) {
 		return false

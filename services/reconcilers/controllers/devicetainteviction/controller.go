@@ -55,7 +55,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbPatch, Kind: kinds.DeviceTaintRules.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"}, How: []types.PatchType{types.ApplyPatchType},
 				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{resourcev1beta2.DeviceTaintConditionEvictionInProgress}}}},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{"DeviceTaintManagerEviction"}},
 		},
 		Remembers: true,

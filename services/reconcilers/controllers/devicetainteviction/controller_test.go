@@ -140,7 +140,7 @@ func TestWhatIsRemembered(t *testing.T) {
 	p, key := pod("p", "c"), keyOf(namespace, "p")
 	w := world().Put(kinds.Pods.Kind, p)
 	for text, want := range map[string]bool{`{"announced":true}`: true, `{}`: false, `x`: false} {
-		w.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: p.UID, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: json.RawMessage(text)}}, {}}})
+		w.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.UID, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: json.RawMessage(text)}}, {}}})
 		if v, _ := observe(w, key); v.Announced != want {
 			t.Errorf("of the note %s it sees %v", text, v.Announced)
 		}
@@ -161,7 +161,7 @@ func TestWhatARuleSees(t *testing.T) {
 		Put(kinds.ResourceClaims.Kind, claim("c", p, leaving, evicted), unlike, patient).
 		Put(kinds.ResourceSlices.Kind, slice("s", 1), slice("t", 2))
 	key := keyOfRule(rule(""))
-	w.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "uid-r", Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: json.RawMessage(`{"evicted":3,"leaving":["x"]}`)}}}})
+	w.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "uid-r", Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: json.RawMessage(`{"evicted":3,"leaving":["x"]}`)}}}})
 	want := []Driven{{namespace, evicted.UID, ago(time.Second), true}, {namespace, leaving.UID, nil, true}, {namespace, p.UID, nil, false}}
 	for effect, counts := range map[resourcev1beta2.DeviceTaintEffect][3]int{
 		resourcev1beta2.DeviceTaintEffectNoExecute: {3, 0, 0}, resourcev1beta2.DeviceTaintEffectNone: {3, 2, 2}, resourcev1beta2.DeviceTaintEffectNoSchedule: {0, 0, 0},

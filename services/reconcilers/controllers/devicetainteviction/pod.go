@@ -44,7 +44,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	for _, claim := range c.claimsOf(p) {
 		v.Devices = append(v.Devices, c.devicesOf(claim)...)
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		for _, r := range last.Results {
 			var note announcement
 			v.Announced = v.Announced || r.Answer != nil && json.Unmarshal(r.Answer.Note, &note) == nil && note.Announced
@@ -111,7 +111,7 @@ func (v View) decidePod(now time.Time) reconcile.Decision {
 	case !v.marked():
 		return v.mark(now)
 	default:
-		d := reconcile.Do("the pod does not tolerate the taints of its devices", reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.Tell(v.record("Marking for deletion").OnApplied, nil)))
+		d := reconcile.Do("the pod does not tolerate the taints of its devices", reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.WithEvents(v.record("Marking for deletion").OnApplied, nil)))
 		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: v.Pod.Namespace, Name: v.Pod.Name}
 		d.Figures = []reconcile.Figure{{Metric: deletions, Value: 1, Of: ref}, {Metric: latency, Value: now.Sub(at).Seconds(), Of: ref}}
 		return d
@@ -135,7 +135,7 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	return reconcile.Do("the pod does not tolerate the taints of its devices", c)
 }
 
-// marked tells whether the pod has this controller's condition.
+// marked reports whether the pod has this controller's condition.
 func (v View) marked() bool {
 	said := v.disruption()
 	return said.Status == corev1.ConditionTrue && said.Reason == why

@@ -26,7 +26,7 @@ func observeRule(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v, c := View{Rule: rule}, look(s)
-	if last, ok := reconcile.LastOf(s, k, events.Tell, rule); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, rule); ok {
 		for _, r := range last.Results {
 			if r.Answer != nil {
 				_ = json.Unmarshal(r.Answer.Note, &v.Tally) // an invalid note counts as none
@@ -105,7 +105,7 @@ func (c *cluster) about(rule *resourcev1beta2.DeviceTaintRule) (published, alloc
 	return published, allocated
 }
 
-// drivenBy tells whether a rule is among the reasons for which a pod must leave. All taints count
+// drivenBy reports whether a rule is among the reasons for which a pod must leave. All taints count
 // that are not tolerated forever.
 func (v View) drivenBy(rule types.UID) bool {
 	for _, d := range v.Devices {
@@ -181,7 +181,7 @@ func (v View) count(now time.Time) (tally Tally, pending, namespaces int) {
 	return tally, pending, len(in)
 }
 
-// since tells whether a pod was evicted after the rule was created and, if the rule's present spec
+// since reports whether a pod was evicted after the rule was created and, if the rule's present spec
 // has not been reported yet, only recently: an eviction for that spec follows at once.
 func (v View) since(d Driven, now time.Time) bool {
 	another := v.condition().ObservedGeneration != v.Rule.Generation

@@ -59,7 +59,7 @@ var Controller = reconcile.Controller[View]{
 			Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{string(corev1.DisruptionTarget)}}, {Path: ".status.conditions[*].status", One: []string{string(corev1.ConditionFalse)}}}},
 		{Verb: events.VerbAsk, Any: true, Subresource: scale, On: reconcile.Beside},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Kind: kinds.PodDisruptionBudgets.Kind, On: reconcile.Itself, Reasons: []string{noPods, failed, unmanaged}},
 		{Kind: kinds.Pods.Kind, On: reconcile.Beside, Reasons: []string{notDeleted, multiple}},
 	},
@@ -252,7 +252,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if several := budgetsOf(s, p); len(several) > 1 {
 		v.Several = several
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		v.Told = toldIn(last)
 	}
 	return v, true
@@ -310,7 +310,7 @@ func sized(s reconcile.Snapshot, controller reconcile.Object) (Size, bool) {
 // answers returns the last answers about scales. The occasion in the note of an answer
 // limits how long it counts.
 func answers(s reconcile.Snapshot, k events.Key, b *policyv1.PodDisruptionBudget) map[types.UID]Answer {
-	last, ok := reconcile.LastOf(s, k, events.Act, b)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, b)
 	if !ok {
 		return nil
 	}

@@ -332,7 +332,7 @@ func TestAnswers(t *testing.T) {
 	other := note("g")
 	other.Body = json.RawMessage(`{"kind":"Status","metadata":{},"code":200}`)
 	world := reconciletest.NewWorld().Put(kinds.PodDisruptionBudgets.Kind, budget("web", everything)).Remember(events.Outcome{
-		Key: keyOf("web"), UID: "u-web", Lane: events.Act, At: now, Results: []events.Result{
+		Key: keyOf("web"), UID: "u-web", Lane: events.LaneWrite, At: now, Results: []events.Result{
 			{Status: events.Answered, Answer: said}, {Status: events.Absent, Answer: note("b"), Message: "not found"},
 			{Status: events.Refused, Answer: note("c"), Message: "no such thing"}, {Status: events.Answered, Answer: wrong}, {Status: events.Answered, Answer: other}, {Status: events.Applied},
 			{Status: events.Refused, Reason: "Stale", Answer: note("e")}, {Status: events.Skipped, Answer: note("f")},

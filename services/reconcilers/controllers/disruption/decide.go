@@ -128,7 +128,7 @@ func (v View) write(because string, status policyv1.PodDisruptionBudgetStatus, c
 	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PodDisruptionBudgets.Kind, &next))
 }
 
-// counts tells whether the expected number of pods matters: an absolute minAvailable is
+// counts reports whether the expected number of pods matters: an absolute minAvailable is
 // only compared with the existing pods.
 func (v View) counts() bool {
 	spec := v.Budget.Spec
@@ -214,7 +214,7 @@ func notice(severity, reason, message string) func(View) events.Notice {
 	}
 }
 
-// claimsDisruption tells whether a pod has the condition DisruptionTarget and may be
+// claimsDisruption reports whether a pod has the condition DisruptionTarget and may be
 // wrong. The condition that the kubelet sets is always right, however long the
 // termination takes.
 func claimsDisruption(p *corev1.Pod) bool {

@@ -28,7 +28,7 @@ func turn(world *reconciletest.World, key events.Key, uid types.UID) (told []str
 	if !ok {
 		return nil
 	}
-	o := events.Outcome{Key: key, Lane: events.Tell, UID: uid}
+	o := events.Outcome{Key: key, Lane: events.LaneStatus, UID: uid}
 	for _, c := range Controller.Decide(v, now).Commands {
 		if c.OnApplied != nil {
 			told = append(told, fmt.Sprint(c.OnApplied.Reason, " on ", c.OnApplied.About.Name))
@@ -148,7 +148,7 @@ func asks(b *reconciletest.World, key events.Key, from time.Time, during time.Du
 	for at := from; at.Before(from.Add(during)); {
 		v, _ := Controller.Observe(b, key)
 		d := Controller.Decide(v, at)
-		o := events.Outcome{Key: key, UID: "u-web", Lane: events.Act, At: at}
+		o := events.Outcome{Key: key, UID: "u-web", Lane: events.LaneWrite, At: at}
 		for _, c := range d.Commands {
 			if c.Verb == events.VerbAsk {
 				n++

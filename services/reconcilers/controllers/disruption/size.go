@@ -52,7 +52,7 @@ func inApps(ref metav1.OwnerReference) metav1.OwnerReference {
 	return ref
 }
 
-// readable tells whether a reference is to an owner of a watched kind.
+// readable reports whether a reference is to an owner of a watched kind.
 func readable(ref metav1.OwnerReference) bool {
 	version, err := schema.ParseGroupVersion(inApps(ref).APIVersion)
 	return err == nil && slices.ContainsFunc([]kinds.Kind{
@@ -123,7 +123,7 @@ func (s *scales) fail(why string) {
 	}
 }
 
-// answered tells whether there is a valid answer about an owner; otherwise it sets
+// answered reports whether there is a valid answer about an owner; otherwise it sets
 // lacking. That a kind has no scale is a valid answer until the pods change.
 //
 // Upstream: asked for at each change of a pod, and not again where that fails.

@@ -44,7 +44,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbUpdate, Kind: kinds.Endpoints.Name, On: reconcile.Namesake, Fields: []string{".metadata", ".subsets"}, Values: managed},
 		{Verb: events.VerbDelete, Kind: kinds.Endpoints.Name, On: reconcile.Namesake},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Kind: kinds.Endpoints.Kind, On: reconcile.Namesake, Reasons: []string{"FailedToCreateEndpoint", "FailedToUpdateEndpoint"}},
 	},
 	Observe: observe,
@@ -93,7 +93,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// published tells whether this controller publishes the service's endpoints.
+// published reports whether this controller publishes the service's endpoints.
 func (v View) published() bool {
 	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
 }

@@ -43,7 +43,7 @@ func elects(e *corev1.Endpoints) bool {
 	return ok
 }
 
-// right tells whether the object is up to date. Another order of its addresses, as other
+// right reports whether the object is up to date. Another order of its addresses, as other
 // versions of the controller write it, is no difference.
 //
 // Upstream: one with too many addresses is written at every sync.
@@ -74,7 +74,7 @@ func versionless(subsets []corev1.EndpointSubset) []corev1.EndpointSubset {
 	return out
 }
 
-// labelled tells whether the object has the service's labels and this controller's. The
+// labelled reports whether the object has the service's labels and this controller's. The
 // label of a headless service is no reason to update it.
 func (v View) labelled() bool {
 	have := maps.Clone(v.Endpoints.Labels)
@@ -113,10 +113,10 @@ func (v View) write(subsets []corev1.EndpointSubset, whole bool) events.Command 
 	name := v.Service.Namespace + "/" + v.Service.Name
 	if v.Endpoints == nil {
 		return reconcile.Create(kinds.Endpoints.Kind, next.Namespace, next.Name, reconcile.Body(next),
-			reconcile.Tell(nil, failure(next, "FailedToCreateEndpoint", "Failed to create endpoint for service "+name+": {error}")))
+			reconcile.WithEvents(nil, failure(next, "FailedToCreateEndpoint", "Failed to create endpoint for service "+name+": {error}")))
 	}
 	return reconcile.Update(kinds.Endpoints.Kind, next,
-		reconcile.Tell(nil, failure(next, "FailedToUpdateEndpoint", "Failed to update endpoint "+name+": {error}")))
+		reconcile.WithEvents(nil, failure(next, "FailedToUpdateEndpoint", "Failed to update endpoint "+name+": {error}")))
 }
 
 func failure(about *corev1.Endpoints, reason, message string) *events.Notice {

@@ -70,7 +70,7 @@ func (v View) address(p *corev1.Pod) (address corev1.EndpointAddress, ok bool) {
 	return address, false
 }
 
-// six tells whether the pod's address must be IPv6: by the service's first family, else
+// six reports whether the pod's address must be IPv6: by the service's first family, else
 // by its cluster IP, else by the pod's own address.
 func (v View) six(p *corev1.Pod) bool {
 	switch {

@@ -63,7 +63,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Child: true, Fields: []string{".metadata", ".addressType", ".endpoints", ".ports"}, Values: managed},
 			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Services.Kind, On: reconcile.Itself},
 		},
 		Remembers: true,
@@ -158,7 +158,7 @@ func observe(s reconcile.Snapshot, k events.Key, most int) (View, bool) {
 	return v, true
 }
 
-// published tells whether this controller publishes the service's endpoints.
+// published reports whether this controller publishes the service's endpoints.
 func (v View) published() bool {
 	return v.Service.Spec.Type != corev1.ServiceTypeExternalName && v.Service.Spec.Selector != nil
 }

@@ -121,7 +121,7 @@ func (v View) tell(verb string) reconcile.Option {
 	if verb == "create" {
 		name = ""
 	}
-	return reconcile.Tell(nil, v.notice(corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+	return reconcile.WithEvents(nil, v.notice(corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
 		v.failing()+"failed to "+verb+" "+name+of+": {error}"))
 }
 
@@ -171,7 +171,7 @@ func (v View) since() time.Time {
 	return first
 }
 
-// shows tells whether a pod must be in a slice.
+// shows reports whether a pod must be in a slice.
 func (v View) shows(p *corev1.Pod) bool {
 	return slices.ContainsFunc(v.families(), func(family discoveryv1.AddressType) bool {
 		_, ok := v.endpoint(p, family)

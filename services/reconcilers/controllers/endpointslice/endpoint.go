@@ -139,7 +139,7 @@ func addresses(p *corev1.Pod, family discoveryv1.AddressType) []string {
 	return all
 }
 
-// ownedBy tells whether a slice belongs to this service, and not to an earlier one of its name.
+// ownedBy reports whether a slice belongs to this service, and not to an earlier one of its name.
 func ownedBy(slice *discoveryv1.EndpointSlice, svc *corev1.Service) bool {
 	for _, o := range slice.OwnerReferences {
 		if o.UID == svc.UID && o.Kind == "Service" && o.APIVersion == "v1" {

@@ -37,7 +37,7 @@ const (
 
 // toldOf returns the note of the last report about a service.
 func toldOf(s reconcile.Snapshot, k events.Key, svc *corev1.Service) (told Told) {
-	last, ok := reconcile.LastOf(s, k, events.Tell, svc)
+	last, ok := reconcile.LastOf(s, k, events.LaneStatus, svc)
 	if !ok {
 		return told
 	}

@@ -34,9 +34,9 @@ func turn(world *reconciletest.World) reconcile.Decision {
 	for _, s := range applied(v, d, now).Slices {
 		world.Put(kinds.EndpointSlices.Kind, s)
 	}
-	o := events.Outcome{Key: webKey, Lane: events.Tell, UID: v.Service.UID}
+	o := events.Outcome{Key: webKey, Lane: events.LaneStatus, UID: v.Service.UID}
 	for i, c := range d.Commands {
-		if c.Lane() == events.Tell {
+		if c.Lane() == events.LaneStatus {
 			o.Results = append(o.Results, events.Result{Command: i, Status: events.Applied, Answer: &events.Answer{Note: c.Note}})
 		}
 	}
@@ -116,7 +116,7 @@ func TestWhatWasToldIsOfOneService(t *testing.T) {
 		if len(told(d)) != 1 {
 			t.Fatalf("users are told %q", told(d))
 		}
-		o.Key, o.Lane = webKey, events.Tell
+		o.Key, o.Lane = webKey, events.LaneStatus
 		o.Results[0].Answer = &events.Answer{Note: d.Commands[len(d.Commands)-1].Note}
 		world.Remember(o)
 		if again := told(turn(world)); !slices.Equal(again, told(d)) {

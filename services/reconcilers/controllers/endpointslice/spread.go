@@ -18,7 +18,7 @@ import (
 // overload is the fraction by which an endpoint's load may exceed its share.
 const overload = 0.2
 
-// byCapacity tells whether a service wants hints by capacity. Upstream: the older
+// byCapacity reports whether a service wants hints by capacity. Upstream: the older
 // annotation goes before the newer one.
 func byCapacity(svc *corev1.Service) bool {
 	mode, ok := svc.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]

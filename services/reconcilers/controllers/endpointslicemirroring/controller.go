@@ -54,7 +54,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside, Fields: []string{".metadata", ".addressType", ".endpoints", ".ports"}, Values: managed},
 			{Verb: events.VerbDelete, Kind: kinds.EndpointSlices.Name, On: reconcile.Beside},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Endpoints.Kind, On: reconcile.Itself, Reasons: []string{"InvalidIPAddress", "TooManyAddressesToMirror"}},
 		},
 		Metrics:  metrics,

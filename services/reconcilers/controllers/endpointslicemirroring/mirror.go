@@ -157,7 +157,7 @@ func (c *changes) weigh(had, next *discoveryv1.EndpointSlice) bool {
 	return added+updated+removed > 0
 }
 
-// dressed tells whether the rest of a mirror is right: labels, annotations, and no owner
+// dressed reports whether the rest of a mirror is right: labels, annotations, and no owner
 // that is an earlier object. A mirror without an owner stays without one.
 func (v View) dressed(slice *discoveryv1.EndpointSlice) bool {
 	stale := slices.ContainsFunc(slice.OwnerReferences, func(o metav1.OwnerReference) bool {

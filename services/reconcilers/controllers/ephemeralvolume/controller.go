@@ -33,7 +33,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbCreate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Beside, Name: reconcile.After, Child: true, Fields: template.Made,
 			Copies: []reconcile.Copy{{To: ".spec", From: ".spec.volumes[*].ephemeral.volumeClaimTemplate.spec"}}},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{"FailedBinding"}},
 	},
 	Metrics:     metrics,
@@ -113,7 +113,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Claims = append(v.Claims, claim)
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		for _, r := range last.Results {
 			if r.OK() && r.Ref.Kind == kinds.Events.Name {
 				v.Told = append(v.Told, r.Ref.Name)
@@ -123,7 +123,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// conflicts tells whether another object owns a claim that the pod wants.
+// conflicts reports whether another object owns a claim that the pod wants.
 func (v View) conflicts() bool {
 	return slices.ContainsFunc(v.Claims, func(c *corev1.PersistentVolumeClaim) bool { return !owner.Controls(v.Pod, c) })
 }

@@ -117,7 +117,7 @@ func TestObserve(t *testing.T) {
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c"})
 	key := events.Key{Namespace: p.Namespace, Name: "p"}
 	world := reconciletest.NewWorld().Put(kinds.Pods.Kind, p).Put(kinds.PersistentVolumeClaims.Kind, claim("p-a"), claim("p-c"))
-	world.Remember(events.Outcome{Key: key, UID: p.UID, Lane: events.Tell, Results: []events.Result{
+	world.Remember(events.Outcome{Key: key, UID: p.UID, Lane: events.LaneStatus, Results: []events.Result{
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "told"}},
 		{Status: events.Failed, Ref: events.Ref{Kind: kinds.Events.Name, Name: "not told"}},
 	}})

@@ -62,7 +62,7 @@ func (v View) create(volume *corev1.Volume) events.Command {
 		Spec: template.Spec,
 	})
 	return reconcile.Create(kinds.PersistentVolumeClaims.Kind, v.Pod.Namespace, name, body,
-		reconcile.Tell(nil, v.notice(volume, "create PVC "+name+": {error}")))
+		reconcile.WithEvents(nil, v.notice(volume, "create PVC "+name+": {error}")))
 }
 
 // conflict sends one Event that another object owns the claim. Only a change of the claim

@@ -215,7 +215,7 @@ func (c *cluster) wake() bool {
 }
 
 // turn takes a key's turn, unless the writes of its last one have not been observed. It
-// tells whether anything was written.
+// reports whether anything was written.
 func (c *cluster) turn() bool {
 	at := c.choose(len(c.due))
 	key := c.due[at]
@@ -239,7 +239,7 @@ func (c *cluster) turn() bool {
 	if len(d.Commands) == 0 {
 		return false
 	}
-	before, outcome := c.writes, events.Outcome{Key: key, Lane: events.Act, At: c.now}
+	before, outcome := c.writes, events.Outcome{Key: key, Lane: events.LaneWrite, At: c.now}
 	for i, command := range d.Commands {
 		if !Controller.Writes.Allows(command) {
 			c.t.Fatalf("%v was not promised", command)

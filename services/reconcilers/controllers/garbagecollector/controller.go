@@ -43,7 +43,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbPatch, Any: true, On: reconcile.Itself, Fields: []string{".metadata.finalizers"}, Unchanged: true, How: patches},
 		{Verb: events.VerbPatch, Any: true, Fields: []string{".metadata.ownerReferences"}, How: patches},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Any: true, On: reconcile.Itself, Reasons: []string{"OwnerRefInvalidNamespace"}},
 	},
 	Silent:  true,
@@ -51,7 +51,7 @@ var Controller = reconcile.Controller[View]{
 	Decide:  decide,
 }
 
-// Ignored tells whether objects of a kind are never collected, nor looked at as
+// Ignored reports whether objects of a kind are never collected, nor looked at as
 // owners.
 //
 // Upstream: pkg/controller/garbagecollector/graph_builder.go, ignoredResources.
@@ -115,7 +115,7 @@ func afterChange(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// concerns tells whether there may be something to decide about an object.
+// concerns reports whether there may be something to decide about an object.
 func concerns(o metav1.Object) bool {
 	return len(o.GetOwnerReferences()) > 0 || waiting(o) || orphaning(o)
 }

@@ -121,7 +121,7 @@ func (v View) goInOrder(dead []metav1.OwnerReference) reconcile.Decision {
 	return reconcile.Do("an owner waits for it, and it has dependents", v.delete(metav1.DeletePropagationForeground, dead))
 }
 
-// kept tells whether the writer found an owner alive that may be of an unwatched kind.
+// kept reports whether the writer found an owner alive that may be of an unwatched kind.
 func (v View) kept() bool {
 	return v.Refused != nil && v.Refused.Reason == ownerAlive && v.any(Unknown)
 }
@@ -180,13 +180,13 @@ func (v View) tell() reconcile.Option {
 		object := v.Object
 		about := reconcile.About(object.Kind, &object.Meta)
 		about.ResourceVersion = ""
-		return reconcile.Tell(&events.Notice{
+		return reconcile.WithEvents(&events.Notice{
 			About: about, Type: corev1.EventTypeWarning, Reason: "OwnerRefInvalidNamespace",
 			Message: fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
 				ref.APIVersion, ref.Kind, object.Meta.Namespace, ref.Name, ref.UID, object.Meta.Namespace),
 		}, nil)
 	}
-	return reconcile.Tell(nil, nil)
+	return reconcile.WithEvents(nil, nil)
 }
 
 func group(apiVersion string) string {

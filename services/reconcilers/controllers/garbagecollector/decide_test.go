@@ -194,7 +194,7 @@ func TestEveryDependentIsOrphanedWhateverOthersRefuse(t *testing.T) {
 	tried := map[string]int{}
 	for range 3 {
 		v, _ := observe(world, keyOf(set))
-		o := events.Outcome{Key: keyOf(set), Lane: events.Act, At: epoch, UID: set.GetUID()}
+		o := events.Outcome{Key: keyOf(set), Lane: events.LaneWrite, At: epoch, UID: set.GetUID()}
 		for _, c := range decide(v, epoch).Commands {
 			tried[c.Name]++
 			o.Results = append(o.Results, events.Result{Status: events.Refused, Code: 403, Ref: c.Ref()})

@@ -24,10 +24,10 @@ func TestWhatWasRefusedIsSeen(t *testing.T) {
 		"one of two was":           {events.Outcome{UID: pod.UID, Results: []events.Result{{Status: events.Applied}, refused}}, ownerAlive},
 		"it was done":              {events.Outcome{UID: pod.UID, Results: []events.Result{{Status: events.Applied}}}, ""},
 		"another was refused":      {events.Outcome{UID: "before", Results: []events.Result{refused}}, ""},
-		"nothing has been decided": {events.Outcome{Lane: events.Tell, UID: pod.UID, Results: []events.Result{refused}}, ""},
+		"nothing has been decided": {events.Outcome{Lane: events.LaneStatus, UID: pod.UID, Results: []events.Result{refused}}, ""},
 	} {
 		if c.outcome.Key = key; c.outcome.Lane == "" {
-			c.outcome.Lane = events.Act
+			c.outcome.Lane = events.LaneWrite
 		}
 		c.outcome.At = reconciletest.Now
 		v, ok := observe(reconciletest.NewWorld().Put(kinds.Pods.Kind, pod).Remember(c.outcome), key)

@@ -156,7 +156,7 @@ func relevant(s reconcile.Snapshot, k events.Key, v View) []Object {
 //
 // Upstream: orphanDependents tries all of them.
 func behind(s reconcile.Snapshot, k events.Key, owner metav1.Object, dependents []reconcile.Object) []reconcile.Object {
-	last, ok := reconcile.LastOf(s, k, events.Act, owner)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, owner)
 	if !ok || len(last.Results) == 0 || len(dependents) <= burst {
 		return dependents
 	}
@@ -188,7 +188,7 @@ func pick(from []reconcile.Object, wanted func(reconcile.Object) bool) []Object 
 
 // refusal returns the first failure of the last acting turn; nil if none failed.
 func refusal(s reconcile.Snapshot, k events.Key, found metav1.Object) *Refusal {
-	last, ok := reconcile.LastOf(s, k, events.Act, found)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, found)
 	if !ok {
 		return nil
 	}
@@ -214,12 +214,12 @@ func (v View) refs(states ...State) []metav1.OwnerReference {
 	return refs
 }
 
-// waiting tells whether an object is being deleted and waits for the dependents that block it.
+// waiting reports whether an object is being deleted and waits for the dependents that block it.
 func waiting(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerDeleteDependents)
 }
 
-// orphaning tells whether an object is being deleted and waits until no dependent refers to it.
+// orphaning reports whether an object is being deleted and waits until no dependent refers to it.
 func orphaning(o metav1.Object) bool {
 	return o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), metav1.FinalizerOrphanDependents)
 }

@@ -24,7 +24,7 @@ func TestARoundOfAClockThatWasAhead(t *testing.T) {
 	counts := []Count{{5, ahead.Add(-time.Minute)}, {9, now.Add(-time.Minute)}}
 	memory := note{Memory: &Memory{Asked: ahead, Recommended: counts, Added: counts, Removed: counts}}
 	world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
-	told := events.Outcome{Key: key, Lane: events.Tell, UID: "h", ResourceVersion: "1", Decided: ahead.Add(time.Second), At: ahead.Add(time.Second),
+	told := events.Outcome{Key: key, Lane: events.LaneStatus, UID: "h", ResourceVersion: "1", Decided: ahead.Add(time.Second), At: ahead.Add(time.Second),
 		Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: reconcile.Body(memory)}}}}
 	world.Remember(told.KnownBy(now))
 	v, _ := observe(world, key)
@@ -44,7 +44,7 @@ func TestARoundOfAClockThatWasAhead(t *testing.T) {
 		t.Fatalf("the next round is %+v of %v", d, asked.Asked)
 	}
 	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: d.Commands[0].Note, Body: reconcile.Body(events.Readings{Failure: "away"})}}
-	world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "h", ResourceVersion: "1", Decided: later, At: later, Results: []events.Result{answer}})
+	world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "h", ResourceVersion: "1", Decided: later, At: later, Results: []events.Result{answer}})
 	if v, _ = observe(world, key); v.Readings == nil {
 		t.Error("the answer of the next round is not heard")
 	}
@@ -69,7 +69,7 @@ func TestTwoRoundsOfOneMoment(t *testing.T) {
 	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(events.Readings{Failure: "away"})}}
 	world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
-	world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "h", ResourceVersion: "1", Decided: now, At: now, Results: []events.Result{answer}})
+	world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "h", ResourceVersion: "1", Decided: now, At: now, Results: []events.Result{answer}})
 	v, _ := observe(world, key)
 	d := Config{}.filled().decide(v, now)
 	var asked note

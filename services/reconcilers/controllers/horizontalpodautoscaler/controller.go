@@ -103,7 +103,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Any: true, Subresource: scale, On: reconcile.Beside, NamedBy: ".spec.scaleTargetRef.name", Fields: []string{".spec.replicas", ".status"}},
 			{Verb: events.VerbUpdate, Kind: kinds.HorizontalPodAutoscalers.Name, Subresource: "status", On: reconcile.Itself},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.HorizontalPodAutoscalers.Kind, On: reconcile.Itself},
 		},
 		Remembers: true,
@@ -189,7 +189,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Autoscaler: h}
-	if told, ok := reconcile.LastOf(s, k, events.Tell, h); ok {
+	if told, ok := reconcile.LastOf(s, k, events.LaneStatus, h); ok {
 		for _, r := range told.Results {
 			if n := noteOf(r); n != nil && n.Memory != nil {
 				v.Memory = n.Memory.noted(told)
@@ -199,7 +199,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			}
 		}
 	}
-	if acted, ok := reconcile.LastOf(s, k, events.Act, h); ok && len(acted.Results) > 0 {
+	if acted, ok := reconcile.LastOf(s, k, events.LaneWrite, h); ok && len(acted.Results) > 0 {
 		_, current := reconcile.Answers(s, k, h)
 		v.hear(acted.Results[0], acted.At, current)
 	}
@@ -278,7 +278,7 @@ func (v *View) pick(s reconcile.Snapshot) {
 	}
 }
 
-// selecting tells whether an autoscaler selects pods: its last round reached their
+// selecting reports whether an autoscaler selects pods: its last round reached their
 // metrics. Until then, and while its target has 0 replicas, it conflicts with no other autoscaler.
 //
 // Upstream: a selector that is remembered from the first computeReplicasForMetrics on, until

@@ -92,7 +92,7 @@ func (c Config) ask(v View, now time.Time) events.Command {
 // least returns the minimum number of replicas.
 func (v View) least() int32 { return ptr.Deref(v.Autoscaler.Spec.MinReplicas, 1) }
 
-// again tells whether the same verdict's scale must be written again, since only a
+// again reports whether the same verdict's scale must be written again, since only a
 // conflict prevented the write.
 func (v View) again() bool {
 	return !v.Tried.OK && v.Tried.Version != "" && v.Verdict.Attempt < attempts
@@ -127,7 +127,7 @@ func (d Verdict) tell(v View, now time.Time) reconcile.Decision {
 		next.TypeMeta = metav1.TypeMeta{APIVersion: kinds.HorizontalPodAutoscalers.APIVersion(), Kind: kinds.HorizontalPodAutoscalers.Kind.Kind}
 		next.Status = d.Status
 		failed := notice(h, corev1.EventTypeWarning, "FailedUpdateStatus", "{error}")
-		said.Commands = append(said.Commands, reconcile.UpdateStatus(kinds.HorizontalPodAutoscalers.Kind, &next, reconcile.Tell(nil, &failed)))
+		said.Commands = append(said.Commands, reconcile.UpdateStatus(kinds.HorizontalPodAutoscalers.Kind, &next, reconcile.WithEvents(nil, &failed)))
 	}
 	for _, n := range d.Notices {
 		said.Commands = append(said.Commands, reconcile.Record(notice(h, n.Type, n.Reason, n.Message)))

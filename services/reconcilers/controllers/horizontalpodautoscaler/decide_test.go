@@ -275,7 +275,7 @@ func TestObserve(t *testing.T) {
 	} {
 		world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
 		world.Put(kinds.Pods.Kind, reconciletest.Pod("a"), reconciletest.Pod("b", reconciletest.Labelled[*corev1.Pod](map[string]string{"app": "db"})))
-		for lane, r := range map[events.Lane]events.Result{events.Act: story.act, events.Tell: story.tell} {
+		for lane, r := range map[events.Lane]events.Result{events.LaneWrite: story.act, events.LaneStatus: story.tell} {
 			world.Remember(events.Outcome{Key: key, Lane: lane, At: now, UID: "h", ResourceVersion: "1", Results: []events.Result{r}})
 		}
 		if story.of != "h" {
@@ -335,7 +335,7 @@ func TestRivals(t *testing.T) {
 			set.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 			world.Put(kinds.StatefulSets.Kind, set)
 		}
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, At: now, UID: "h", ResourceVersion: "1", Results: []events.Result{answer}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, At: now, UID: "h", ResourceVersion: "1", Results: []events.Result{answer}})
 		v, _ := observe(world, key)
 		if want := []string{"default/a", "default/b"}; story.rival != slices.Equal(v.Rivals, want) || !story.rival && v.Rivals != nil {
 			t.Errorf("%v: the rivals are %v", story.other.Spec.ScaleTargetRef, v.Rivals)

@@ -58,7 +58,7 @@ func (j judged) crowd(of corev1.ResourceName) (crowd, error) {
 	return c, nil
 }
 
-// starting tells whether a pod's CPU usage may be that of its start. Within Startup: the
+// starting reports whether a pod's CPU usage may be that of its start. Within Startup: the
 // pod is not ready, or its sample does not cover a whole window since it became ready.
 // Later: the pod was never ready.
 func (c Config) starting(p *corev1.Pod, s events.Sample, now time.Time) bool {

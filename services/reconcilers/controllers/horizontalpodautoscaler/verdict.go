@@ -61,7 +61,7 @@ func (v View) begin(asked time.Time) Verdict {
 	return d
 }
 
-// rescales tells whether the verdict changes the number of replicas.
+// rescales reports whether the verdict changes the number of replicas.
 func (d *Verdict) rescales() bool { return d.To != d.Scale.Replicas }
 
 // warn adds a Warning Event.

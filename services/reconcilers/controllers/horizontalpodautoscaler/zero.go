@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
-// wakes tells whether an autoscaler evaluates metrics while its target has 0 replicas:
+// wakes reports whether an autoscaler evaluates metrics while its target has 0 replicas:
 // the autoscaler itself removed the last one, and either a metric needs no pods or the
 // target may no longer stay at zero. A target that another manager has scaled to zero
 // stays switched off.
@@ -23,7 +23,7 @@ func (c Config) wakes(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 	return c.Gates.On(gate.HPAScaleToZero) && asleep && (ptr.Deref(h.Spec.MinReplicas, 1) != 0 || podless(h))
 }
 
-// podless tells whether a metric measures something other than the target's pods.
+// podless reports whether a metric measures something other than the target's pods.
 func podless(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 	return slices.ContainsFunc(h.Spec.Metrics, func(m autoscalingv2.MetricSpec) bool {
 		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType

@@ -98,7 +98,7 @@ func (s *sight) failures() []time.Time {
 	return all
 }
 
-// ignoredOne tells whether the deleted pod of View.LetGo can only have been a failure
+// ignoredOne reports whether the deleted pod of View.LetGo can only have been a failure
 // that the rules ignore: the Job has rules, and every counted success is still visible.
 func (s *sight) ignoredOne() bool {
 	return s.job.Spec.PodFailurePolicy != nil && s.succeeded <= len(s.successes())
@@ -165,7 +165,7 @@ func containersEndedAt(p *corev1.Pod) (last time.Time, ok bool) {
 	return last, ok
 }
 
-// runsBeside tells whether an init container is a sidecar (restartPolicy Always).
+// runsBeside reports whether an init container is a sidecar (restartPolicy Always).
 func runsBeside(p *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, func(spec corev1.Container) bool {
 		return spec.Name == name && spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
@@ -189,7 +189,7 @@ func noted(p *corev1.Pod, annotation string) int {
 	return n
 }
 
-// exhausted tells whether the failure of a pod exceeds the back-off limit of its index,
+// exhausted reports whether the failure of a pod exceeds the back-off limit of its index,
 // or a rule fails the index.
 func (s *sight) exhausted(p *corev1.Pod) bool {
 	if !s.hasFailed(p) {
@@ -218,7 +218,7 @@ func (s *sight) retain(atWork []*corev1.Pod) map[int]*corev1.Pod {
 	return retained
 }
 
-// relieve tells whether one of the given pods replaced a failed pod that the status does
+// relieve reports whether one of the given pods replaced a failed pod that the status does
 // not have yet. While the replacement exists, the failed pod need not be retained, so it
 // is counted. Without the replacement it would be retained, and would not count until its
 // index is retried.

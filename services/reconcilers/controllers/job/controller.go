@@ -85,7 +85,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbDelete, Kind: kinds.Pods.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.Jobs.Name, Subresource: "status", On: reconcile.Itself},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Jobs.Kind, On: reconcile.Itself},
 		},
 		Metrics:   metrics,
@@ -138,7 +138,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Job: job}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, job); ok && !known(job.Spec.CompletionMode) {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, job); ok && !known(job.Spec.CompletionMode) {
 		v.Told = last.ResourceVersion == job.ResourceVersion
 	}
 	for _, p := range reconcile.ControlledBy(s, kinds.Pods, job.UID) {
@@ -153,7 +153,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			}
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Act, job); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, job); ok {
 		if _, failed := last.Failure(); failed {
 			v.Attempt = last.Turn
 		}

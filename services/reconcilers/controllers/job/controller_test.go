@@ -147,8 +147,8 @@ func surplusIsRemembered(t *testing.T, with ...func(*corev1.Pod)) {
 		job = job.DeepCopy()
 		job.Spec.Parallelism = &parallelism
 		v, _ := observe(world.Put(kinds.Jobs.Kind, job), sum)
-		d := decide(v, now).In(events.Act)
-		o := events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, At: now}
+		d := decide(v, now).In(events.LaneWrite)
+		o := events.Outcome{Key: sum, UID: job.UID, Lane: events.LaneWrite, At: now}
 		for _, c := range d.Commands {
 			r := events.Result{Status: events.Applied, Ref: c.Ref()}
 			if c.Note != nil {
@@ -186,7 +186,7 @@ func TestObserveRemembersWhatWasDone(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job).Put(kinds.Pods.Kind, aPod("a", corev1.PodRunning))
 	done := func(status events.Status, uid string, times int) {
 		r := events.Result{Status: status, UID: aPod(uid, "").UID, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "batch", Name: uid}}
-		world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, Turn: 9, At: now, Results: slices.Repeat([]events.Result{r}, times)})
+		world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.LaneWrite, Turn: 9, At: now, Results: slices.Repeat([]events.Result{r}, times)})
 	}
 	for _, c := range []struct {
 		status  events.Status
@@ -223,15 +223,15 @@ func TestWhoIsReleasedWasNotCounted(t *testing.T) {
 	stranger := aPod("a", corev1.PodFailed, reconciletest.Deleted[*corev1.Pod](now), func(p *corev1.Pod) { p.Labels = nil })
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job).Put(kinds.Pods.Kind, stranger)
 	v, _ := observe(world, sum)
-	d := decide(v, now).In(events.Act)
+	d := decide(v, now).In(events.LaneWrite)
 	if len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbPatch || d.Commands[0].Name != "a" {
 		t.Fatalf("%s: %v, want the stranger released", d.Because, d.Commands)
 	}
 	released := events.Result{Status: events.Applied, UID: stranger.UID, Ref: d.Commands[0].Ref(), Answer: &events.Answer{Note: d.Commands[0].Note}}
 	world = reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
-	world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.Act, Turn: 1, At: now, Results: []events.Result{released}})
+	world.Remember(events.Outcome{Key: sum, UID: job.UID, Lane: events.LaneWrite, Turn: 1, At: now, Results: []events.Result{released}})
 	v, _ = observe(world, sum)
-	if d := decide(v, now).In(events.Act); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbCreate {
+	if d := decide(v, now).In(events.LaneWrite); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbCreate {
 		t.Errorf("%s: %v, want a pod created", d.Because, d.Commands)
 	}
 }
@@ -247,7 +247,7 @@ func TestAnUnknownModeIsToldOnce(t *testing.T) {
 	if told() != 1 {
 		t.Error("nothing is told of it")
 	}
-	world.Remember(events.Outcome{Key: sum, Lane: events.Tell, UID: job.UID, ResourceVersion: job.ResourceVersion, At: now})
+	world.Remember(events.Outcome{Key: sum, Lane: events.LaneStatus, UID: job.UID, ResourceVersion: job.ResourceVersion, At: now})
 	if told() != 0 {
 		t.Error("it is told again")
 	}

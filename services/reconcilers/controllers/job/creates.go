@@ -83,13 +83,13 @@ func (s *sight) createOf(index int) events.Command {
 }
 
 func (s *sight) create(name string, body json.RawMessage) events.Command {
-	return reconcile.Create(kinds.Pods.Kind, s.job.Namespace, name, body, reconcile.Tell(
+	return reconcile.Create(kinds.Pods.Kind, s.job.Namespace, name, body, reconcile.WithEvents(
 		s.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: {name}"),
 		s.notice(corev1.EventTypeWarning, "FailedCreate", "Error creating: {error}"),
 	))
 }
 
-// taken tells whether a pod has a name.
+// taken reports whether a pod has a name.
 func (s *sight) taken(name string) bool {
 	if s.names == nil {
 		s.names = make(map[string]bool, len(s.view.Pods))

@@ -42,7 +42,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	return v.handOn(d, note{})
 }
 
-// known tells whether this controller supports a completion mode. Today's API server
+// known reports whether this controller supports a completion mode. Today's API server
 // admits no others; a newer one may.
 func known(mode *batchv1.CompletionMode) bool {
 	return mode == nil || *mode == batchv1.NonIndexedCompletion || *mode == batchv1.IndexedCompletion
@@ -76,7 +76,7 @@ func (s *sight) letGo() reconcile.Decision {
 	return d
 }
 
-// over tells whether a pod can no longer change how it counts, so that the finalizer need not keep it.
+// over reports whether a pod can no longer change how it counts, so that the finalizer need not keep it.
 func (s *sight) over(p *corev1.Pod) bool {
 	switch index, _ := indexOf(p); {
 	case s.job.DeletionTimestamp != nil, p.Status.Phase == corev1.PodSucceeded:
@@ -90,17 +90,17 @@ func (s *sight) over(p *corev1.Pod) bool {
 	}
 }
 
-// uncounted tells whether the status lacks a pod that is over and that it must have.
+// uncounted reports whether the status lacks a pod that is over and that it must have.
 func (s *sight) uncounted(p *corev1.Pod) bool { return s.succeeds(p) || s.fails(p) }
 
-// unlost tells whether a pod is the reason why its index is not retried, and the status
+// unlost reports whether a pod is the reason why its index is not retried, and the status
 // does not list the index yet. Once the pod is deleted, nothing else records that.
 func (s *sight) unlost(p *corev1.Pod) bool {
 	index, _ := indexOf(p)
 	return s.perIndex() && s.lost.has(index) && !s.listedLost.has(index) && s.valid(p) && s.exhausted(p)
 }
 
-// succeeds tells whether a pod has succeeded and the status does not say so.
+// succeeds reports whether a pod has succeeded and the status does not say so.
 func (s *sight) succeeds(p *corev1.Pod) bool {
 	index, _ := indexOf(p)
 	switch {
@@ -113,7 +113,7 @@ func (s *sight) succeeds(p *corev1.Pod) bool {
 	}
 }
 
-// fails tells whether the status lacks the failure of a pod: the pod failed, or the
+// fails reports whether the status lacks the failure of a pod: the pod failed, or the
 // failure of its Job ends it.
 func (s *sight) fails(p *corev1.Pod) bool {
 	switch {

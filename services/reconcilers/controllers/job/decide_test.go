@@ -178,7 +178,7 @@ func final(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) erro
 	return nil
 }
 
-// announced tells whether a status has one of these conditions.
+// announced reports whether a status has one of these conditions.
 func announced(status batchv1.JobStatus, ends ...batchv1.JobConditionType) bool {
 	return slices.ContainsFunc(status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Status == corev1.ConditionTrue && slices.Contains(ends, c.Type)
@@ -205,7 +205,7 @@ func whyFirst(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 	if next == nil || said || !announced(*next, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget) {
 		return nil
 	}
-	if !d.ReportFirst || slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act }) {
+	if !d.ReportFirst || slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneWrite }) {
 		return fmt.Errorf("the end is announced beside something else, or may have to wait")
 	}
 	return nil

@@ -77,7 +77,7 @@ func success(reason, message string) *ending {
 // limit is how many pods may fail. The API server defaults a missing number to 6.
 func (s *sight) limit() int { return number(s.job.Spec.BackoffLimit, 6) }
 
-// restartsTooOften tells whether the containers of pods with restartPolicy OnFailure
+// restartsTooOften reports whether the containers of pods with restartPolicy OnFailure
 // restarted as often as pods may fail.
 func (s *sight) restartsTooOften() bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {

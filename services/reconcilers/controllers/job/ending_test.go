@@ -40,7 +40,7 @@ func TestAJobEndsForItsFirstReason(t *testing.T) {
 			j.Status.StartTime = of(metav1.NewTime(now.Add(-time.Hour)))
 		}, corev1.PodRunning, batchv1.JobFailureTarget, batchv1.JobReasonDeadlineExceeded},
 	} {
-		for _, stored := range [][]events.Lane{{events.Act}, {events.Tell}, {events.Act, events.Tell}} {
+		for _, stored := range [][]events.Lane{{events.LaneWrite}, {events.LaneStatus}, {events.LaneWrite, events.LaneStatus}} {
 			v := View{Job: aJob(c.edit), Pods: running(4)}
 			v.Job.Spec.Parallelism, v.Job.Spec.Completions, v.Job.Spec.BackoffLimit = of(int32(4)), of(int32(4)), of(int32(0))
 			v.Pods[0].Status.Phase = c.first
@@ -48,7 +48,7 @@ func TestAJobEndsForItsFirstReason(t *testing.T) {
 				d := decide(v, now)
 				lanes := stored
 				if n > 0 { // from then on everything is stored
-					lanes = []events.Lane{events.Act, events.Tell}
+					lanes = []events.Lane{events.LaneWrite, events.LaneStatus}
 				}
 				for _, lane := range lanes {
 					v = applied(v, d.In(lane), now)

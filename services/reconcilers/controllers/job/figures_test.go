@@ -84,7 +84,7 @@ func TestWhatNoStatusHasIsCountedAsItIsLetGo(t *testing.T) {
 		"one that has not ended": {View{Stray: aPod("sum-x", corev1.PodRunning)}, nil},
 	} {
 		var got []string
-		for _, f := range decide(c.view, now).In(events.Act).Figures {
+		for _, f := range decide(c.view, now).In(events.LaneWrite).Figures {
 			if f.Metric == podsTracked || f.Metric == failuresHandled {
 				got = append(got, fmt.Sprint(f.Metric, " ", f.Labels))
 			}

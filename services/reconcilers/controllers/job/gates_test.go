@@ -23,7 +23,7 @@ func TestWhenASuspendedJobBegan(t *testing.T) {
 		})}
 		for range 4 {
 			d := decide(v, now)
-			for _, lane := range []events.Lane{events.Act, events.Tell} {
+			for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 				v = applied(v, d.In(lane), now)
 			}
 		}
@@ -41,13 +41,13 @@ func TestASuspendedJobHasNoActivePods(t *testing.T) {
 		if refused {
 			v.Attempt = 7
 		}
-		v = applied(v, decide(v, now).In(events.Tell), now)
+		v = applied(v, decide(v, now).In(events.LaneStatus), now)
 		if got := announced(v.Job.Status, batchv1.JobSuspended); got != refused {
 			t.Errorf("with pods that run the Job says that it is suspended: %v; a delete was refused: %v", got, refused)
 		}
 		for range 3 {
 			d := decide(v, now)
-			for _, lane := range []events.Lane{events.Act, events.Tell} {
+			for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus} {
 				v = applied(v, d.In(lane), now)
 			}
 		}

@@ -28,7 +28,7 @@ var claims = note{Claims: true}
 // pods without a finalizer that this turn deletes. A pod with the finalizer is recognised
 // without a note, by its two results: one of the patch, one of the delete.
 func (v View) handOn(d reconcile.Decision, n note) reconcile.Decision {
-	at := slices.IndexFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.Act })
+	at := slices.IndexFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneWrite })
 	if at < 0 {
 		return d
 	}

@@ -44,7 +44,7 @@ func (s *sight) verdict(p *corev1.Pod) verdict {
 	return verdict{counts: true}
 }
 
-// fits tells whether a rule matches a pod, and describes the match.
+// fits reports whether a rule matches a pod, and describes the match.
 func fits(rule batchv1.PodFailurePolicyRule, p *corev1.Pod) (what string, ok bool) {
 	if rule.OnExitCodes != nil {
 		c, ok := exited(p, rule.OnExitCodes)

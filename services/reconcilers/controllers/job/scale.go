@@ -109,7 +109,7 @@ func head(pods []*corev1.Pod, count int) []*corev1.Pod { return pods[:min(len(po
 
 // deletions returns the deletes of pods that the Job counts.
 func (s *sight) deletions(toDelete []*corev1.Pod) []events.Command {
-	told := reconcile.Tell(
+	told := reconcile.WithEvents(
 		s.notice(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
 		s.notice(corev1.EventTypeWarning, "FailedDelete", "Error deleting: {error}"),
 	)

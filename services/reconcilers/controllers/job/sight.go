@@ -130,14 +130,14 @@ func (s *sight) lookAtIndexes() {
 	}
 }
 
-// valid tells whether a pod counts: in an indexed Job, only a pod with an index below
+// valid reports whether a pod counts: in an indexed Job, only a pod with an index below
 // completions does.
 func (s *sight) valid(p *corev1.Pod) bool {
 	index, ok := indexOf(p)
 	return !s.indexed() || ok && index < s.completions()
 }
 
-// hasFailed tells whether a pod counts as a failure: it failed, or it is terminating and
+// hasFailed reports whether a pod counts as a failure: it failed, or it is terminating and
 // the Job replaces terminating pods without waiting for their end.
 func (s *sight) hasFailed(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodFailed {
@@ -146,7 +146,7 @@ func (s *sight) hasFailed(p *corev1.Pod) bool {
 	return !s.replacesEnded() && p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded
 }
 
-// dismissed tells whether a pod terminates after the Job has SuccessCriteriaMet: its end
+// dismissed reports whether a pod terminates after the Job has SuccessCriteriaMet: its end
 // does not count. Every pod that had ended by then was listed in the status update that
 // set the condition, and the controller deletes no pod for it before that update is seen.
 // So the recorded state decides this, and no clock has to.
@@ -155,7 +155,7 @@ func (s *sight) hasFailed(p *corev1.Pod) bool {
 // the sync that says so.
 func (s *sight) dismissed(p *corev1.Pod) bool { return s.leftFor(p, batchv1.JobSuccessCriteriaMet) }
 
-// leftFor tells whether a pod terminates while the Job has the target condition.
+// leftFor reports whether a pod terminates while the Job has the target condition.
 func (s *sight) leftFor(p *corev1.Pod, target batchv1.JobConditionType) bool {
 	_, ok := conditionOf(s.job.Status.Conditions, target)
 	return ok && p.DeletionTimestamp != nil
@@ -171,7 +171,7 @@ func leftAt(p *corev1.Pod) time.Time {
 	return at
 }
 
-// replacesEnded tells whether a pod is replaced only once it has ended, and not as soon
+// replacesEnded reports whether a pod is replaced only once it has ended, and not as soon
 // as it terminates.
 func (s *sight) replacesEnded() bool {
 	policy := s.job.Spec.PodReplacementPolicy

@@ -46,7 +46,7 @@ func (s *sight) report() reconcile.Decision {
 	if ends {
 		because = "the Job's end is recorded before its pods are deleted"
 	}
-	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.Jobs.Kind, &job, reconcile.Tell(w.told, nil)))
+	d := reconcile.Do(because, reconcile.UpdateStatus(kinds.Jobs.Kind, &job, reconcile.WithEvents(w.told, nil)))
 	d.Figures = w.figures(had, d.Commands[0].Ref())
 	for _, more := range w.more {
 		d.Commands = append(d.Commands, reconcile.Record(more))

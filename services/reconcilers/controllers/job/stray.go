@@ -14,10 +14,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// counted tells whether a pod has the finalizer that keeps it until its Job's status has it.
+// counted reports whether a pod has the finalizer that keeps it until its Job's status has it.
 func counted(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) }
 
-// stray tells whether a pod has the finalizer, but no Job will count it: no object
+// stray reports whether a pod has the finalizer, but no Job will count it: no object
 // controls it, or its Job has finished (over) or is deleted. Pods that belong to another
 // kind of owner, or to Jobs that another controller manages, are not strays.
 //
@@ -41,7 +41,7 @@ func stray(s reconcile.Snapshot, p *corev1.Pod) (is, over bool) {
 	return over && !elsewhere(job), over
 }
 
-// elsewhere tells whether another controller manages a Job.
+// elsewhere reports whether another controller manages a Job.
 func elsewhere(job *batchv1.Job) bool {
 	by := job.Spec.ManagedBy
 	return by != nil && *by != batchv1.JobControllerName

@@ -213,7 +213,7 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	v.Pods = slices.Clone(v.Pods)
 	for _, c := range d.Commands {
 		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == c.Name })
-		if c.Lane() == events.Act {
+		if c.Lane() == events.LaneWrite {
 			v.Attempt = 0
 		}
 		switch {

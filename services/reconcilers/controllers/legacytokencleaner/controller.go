@@ -114,7 +114,7 @@ func observe(s reconcile.Snapshot, k events.Key, period time.Duration) (View, bo
 	if noted, ok := reconcile.Get(s, kinds.ConfigMaps, metav1.NamespaceSystem, tracking); ok {
 		v.Since = noted.Data[since]
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Act, secret); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, secret); ok {
 		failure, failed := last.Failure()
 		v.Other = failed && failure.Code == invalid
 	}
@@ -124,7 +124,7 @@ func observe(s reconcile.Snapshot, k events.Key, period time.Duration) (View, bo
 // invalid is the status with which the API server refuses to change an immutable field.
 const invalid = 422
 
-// listed tells whether the ServiceAccount that a Secret names exists and lists it.
+// listed reports whether the ServiceAccount that a Secret names exists and lists it.
 func listed(s reconcile.Snapshot, secret *metav1.PartialObjectMetadata) bool {
 	account, ok := reconcile.Get(s, kinds.ServiceAccounts, secret.Namespace, secret.Annotations[corev1.ServiceAccountNameKey])
 	uid := types.UID(secret.Annotations[corev1.ServiceAccountUIDKey])
@@ -132,7 +132,7 @@ func listed(s reconcile.Snapshot, secret *metav1.PartialObjectMetadata) bool {
 		slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name })
 }
 
-// needed tells whether a pod names a Secret, or may: for a pod that is too large for the
+// needed reports whether a pod names a Secret, or may: for a pod that is too large for the
 // bus only the metadata is known.
 func needed(s reconcile.Snapshot, secret *metav1.PartialObjectMetadata) bool {
 	return slices.ContainsFunc(s.List(kinds.Pods.Name, secret.Namespace), func(obj metav1.Object) bool {

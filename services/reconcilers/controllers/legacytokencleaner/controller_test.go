@@ -63,7 +63,7 @@ func TestObserve(t *testing.T) {
 		code int
 		want bool
 	}{{"4f1c", 422, true}, {"4f1c", 409, false}, {"another", 422, false}} {
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "4f1c", Results: []events.Result{{Status: events.Refused, Code: said.code}}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "4f1c", Results: []events.Result{{Status: events.Refused, Code: said.code}}})
 		secret.UID = "4f1c"
 		if said.uid != "4f1c" {
 			secret.UID = "another"

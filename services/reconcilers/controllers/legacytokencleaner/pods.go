@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// names tells whether a pod names a Secret anywhere.
+// names reports whether a pod names a Secret anywhere.
 //
 // Upstream: pkg/api/v1/pod, VisitPodSecretNames.
 func names(p *corev1.Pod, secret string) bool {

@@ -96,10 +96,10 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Namespace: ns}
-	if said, ok := reconcile.LastOf(s, k, events.Tell, ns); ok {
+	if said, ok := reconcile.LastOf(s, k, events.LaneStatus, ns); ok {
 		_, v.Unsaid = said.Failure()
 	}
-	last, ok := reconcile.LastOf(s, k, events.Act, ns)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, ns)
 	if !ok {
 		return v, true
 	}

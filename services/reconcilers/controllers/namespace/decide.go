@@ -56,7 +56,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 }
 
 // judge decides on an answer. It reports nothing about objects that it is about to delete. A
-// report comes before other acts, unless the API server refused the last one.
+// report comes before other writes, unless the API server refused the last one.
 //
 // Upstream: pkg/controller/namespace/deletion, deleteAllContent, which goes on where the
 // conditions cannot be written.

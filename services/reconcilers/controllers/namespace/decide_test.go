@@ -160,7 +160,7 @@ func TestObserve(t *testing.T) {
 	pod := func(uid types.UID, status events.Status) events.Result {
 		return events.Result{Status: status, Ref: events.Ref{Kind: "pods", Namespace: "shop", Name: string(uid)}, UID: uid, Code: 403, Message: "not " + string(uid)}
 	}
-	last := events.Outcome{Key: key, Lane: events.Act, UID: "ns", At: now, Results: []events.Result{
+	last := events.Outcome{Key: key, Lane: events.LaneWrite, UID: "ns", At: now, Results: []events.Result{
 		pod("a", events.Applied), pod("b", events.Refused), pod("c", events.Applied), pod("d", events.Conflict),
 		{Status: events.Answered, Ref: events.Ref{Kind: "namespaces", Name: "shop"}, Answer: &events.Answer{Body: answer}},
 	}}
@@ -336,9 +336,9 @@ func TestANamespaceGoesThoughItsStatusIsRefused(t *testing.T) {
 	}
 	key := events.Key{Name: "shop"}
 	told := func(status events.Status) events.Outcome {
-		return events.Outcome{Key: key, Lane: events.Tell, UID: ns.UID, At: now, Results: []events.Result{{Status: status, Code: 403, Ref: events.Ref{Kind: kinds.Namespaces.Name, Name: "shop"}}}}
+		return events.Outcome{Key: key, Lane: events.LaneStatus, UID: ns.UID, At: now, Results: []events.Result{{Status: status, Code: 403, Ref: events.Ref{Kind: kinds.Namespaces.Name, Name: "shop"}}}}
 	}
-	answer := events.Outcome{Key: key, Lane: events.Act, UID: ns.UID, At: now, Results: []events.Result{{
+	answer := events.Outcome{Key: key, Lane: events.LaneWrite, UID: ns.UID, At: now, Results: []events.Result{{
 		Status: events.Answered, Answer: &events.Answer{Body: reconcile.Body(events.Contents{})},
 	}}}
 	for want, world := range map[string]*reconciletest.World{

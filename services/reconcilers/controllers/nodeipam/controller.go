@@ -72,7 +72,7 @@ func New(config Config) reconcile.Controller[View] {
 		Writes: reconcile.Writes{{
 			Verb: events.VerbPatch, Kind: kinds.Nodes.Name, Fields: []string{".spec.podCIDR", ".spec.podCIDRs"}, Adds: true, Unshared: true,
 		}},
-		Tells:     reconcile.Tells{{Kind: kinds.Nodes.Kind, Reasons: []string{notAvailable, failed}}},
+		Events:    reconcile.EventPromises{{Kind: kinds.Nodes.Kind, Reasons: []string{notAvailable, failed}}},
 		Remembers: true,
 		Metrics:   metrics,
 		Settings:  reconcile.Body(Settings{config}),
@@ -140,8 +140,8 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			Name: n.Name, UID: n.UID, Created: n.CreationTimestamp.Time, Ranges: n.Spec.PodCIDRs, Deleted: n.DeletionTimestamp != nil,
 		})
 	}
-	noted(s, k, events.Act, &v.Memory)
-	if told := noted(s, k, events.Tell, &v.Told); !v.Told.Since.IsZero() {
+	noted(s, k, events.LaneWrite, &v.Memory)
+	if told := noted(s, k, events.LaneStatus, &v.Told); !v.Told.Since.IsZero() {
 		v.Told.Since = told.Noted(v.Told.Since)
 	}
 	return v, k == all

@@ -200,7 +200,7 @@ func (j *judgement) offer(n Node) (ranges []string, figures []reconcile.Figure, 
 	return ranges, figures, len(ranges) > 0
 }
 
-// holds tells whether an earlier offer is still possible: the cluster ranges are the same, and
+// holds reports whether an earlier offer is still possible: the cluster ranges are the same, and
 // no other node is seen with a part of the offer.
 func (j *judgement) holds(offered []string) bool {
 	ranges := prefixes(offered)
@@ -224,7 +224,7 @@ func assign(n Node, ranges []string) events.Command {
 	body := reconcile.Body(map[string]any{"spec": map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}})
 	told := n.tell(failed)
 	object := &metav1.ObjectMeta{Name: n.Name, UID: n.UID}
-	return reconcile.Patch(kinds.Nodes.Kind, object, types.StrategicMergePatchType, body, reconcile.IfUnshared(), reconcile.Tell(nil, &told))
+	return reconcile.Patch(kinds.Nodes.Kind, object, types.StrategicMergePatchType, body, reconcile.IfUnshared(), reconcile.WithEvents(nil, &told))
 }
 
 // tell is the Event about a node.

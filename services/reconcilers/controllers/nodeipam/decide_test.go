@@ -336,8 +336,8 @@ func TestWhatIsSeen(t *testing.T) {
 			{Status: events.Refused}, {Status: events.Failed, Answer: &events.Answer{Note: reconcile.Body(note)}},
 		}})
 	}
-	remember(events.Act, offers)
-	remember(events.Tell, told)
+	remember(events.LaneWrite, offers)
+	remember(events.LaneStatus, told)
 	v, ok := observe(world, all)
 	told.Since = now // no later than it was decided
 	want := View{Nodes: []Node{{Name: "a", UID: "uid-a", Created: now, Ranges: []string{"10.0.0.0/24"}}, {Name: "b", UID: "uid-b", Created: now, Deleted: true}}, Memory: offers, Told: told}

@@ -63,12 +63,12 @@ func (p *pool) block(i uint64) netip.Prefix {
 	return netip.PrefixFrom(a, p.bits)
 }
 
-// own tells whether a range is one of the blocks.
+// own reports whether a range is one of the blocks.
 func (p *pool) own(r netip.Prefix) bool {
 	return r.Bits() == p.bits && p.cluster.Contains(r.Addr()) && r == r.Masked()
 }
 
-// free tells whether no block of a range is used.
+// free reports whether no block of a range is used.
 func (p *pool) free(r netip.Prefix) bool {
 	s, inside := p.span(r)
 	return !inside || !slices.ContainsFunc(p.used, func(u span) bool { return u.first <= s.last && s.first <= u.last })

@@ -90,7 +90,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", Fields: []string{".status.conditions"}, Unchanged: true,
 				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{string(corev1.PodReady)}}, {Path: ".status.conditions[*].status", One: []string{string(corev1.ConditionFalse)}}}},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Nodes.Kind, Reasons: []string{"RegisteredNode", "RemovingNode", "NodeNotReady"}},
 			{Kind: kinds.Pods.Kind, Reasons: []string{"NodeNotReady"}},
 		},

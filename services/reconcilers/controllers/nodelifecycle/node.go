@@ -43,7 +43,7 @@ func warned(n *corev1.Node) (keys []string) {
 	return keys
 }
 
-// warning tells whether a taint is one that [warned] may return.
+// warning reports whether a taint is one that [warned] may return.
 func warning(t corev1.Taint) bool {
 	ours := t.Key == corev1.TaintNodeUnschedulable
 	for _, w := range warnings {
@@ -120,7 +120,7 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	return reconcile.Do(because, patched(n, patch))
 }
 
-// marked tells whether [View.mark] has nothing to do for a node that evicts no pods. Until
+// marked reports whether [View.mark] has nothing to do for a node that evicts no pods. Until
 // then only the node's own key writes the node. The zone's key would write the same list
 // at the same version, and one of the two would conflict.
 func marked(n *corev1.Node) bool {
@@ -212,7 +212,7 @@ func (v View) unready(now time.Time) (commands []events.Command) {
 		patch := map[string]any{"status": map[string]any{"conditions": []map[string]any{{
 			"type": corev1.PodReady, "status": corev1.ConditionFalse, "lastTransitionTime": metav1.NewTime(now.Truncate(time.Second)),
 		}}}}
-		command := reconcile.Patch(kinds.Pods.Kind, p, types.StrategicMergePatchType, reconcile.Body(patch), reconcile.IfUnchanged(p), reconcile.Tell(&told, nil))
+		command := reconcile.Patch(kinds.Pods.Kind, p, types.StrategicMergePatchType, reconcile.Body(patch), reconcile.IfUnchanged(p), reconcile.WithEvents(&told, nil))
 		command.Subresource = "status"
 		commands = append(commands, command)
 	}

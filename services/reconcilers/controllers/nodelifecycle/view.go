@@ -109,7 +109,7 @@ const exclude = "node.kubernetes.io/exclude-disruption"
 // healthy is true for a node that counts and is ready.
 func healthy(n *corev1.Node) bool { return counts(n) && ready(n) }
 
-// atLeast tells whether at least enough nodes are healthy.
+// atLeast reports whether at least enough nodes are healthy.
 func atLeast(enough int, nodes []*corev1.Node) bool {
 	found := 0
 	for _, n := range nodes {
@@ -123,7 +123,7 @@ func atLeast(enough int, nodes []*corev1.Node) bool {
 	return found == enough
 }
 
-// fullDisruption tells whether some nodes count and none of them is ready. If all nodes are
+// fullDisruption reports whether some nodes count and none of them is ready. If all nodes are
 // excluded there is no full disruption, and pods are evicted as usual.
 //
 // Upstream: handleDisruption; nodes that are excluded are in no zone there.
@@ -131,7 +131,7 @@ func fullDisruption(nodes []*corev1.Node) bool {
 	return slices.ContainsFunc(nodes, counts) && !slices.ContainsFunc(nodes, healthy)
 }
 
-// silenced tells whether some nodes count and say that they are ready, and all of those have
+// silenced reports whether some nodes count and say that they are ready, and all of those have
 // been silent for too long. If not, sound is until when one of them may be silent.
 func (c Config) silenced(s reconcile.Snapshot, nodes []*corev1.Node) (all bool, sound time.Time) {
 	sight := s.Sight(kinds.Leases.Name)
@@ -157,7 +157,7 @@ func (c Config) observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return c.observeZone(s, k)
 	}
 	var v View
-	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
+	if last, ok := reconcile.LastOfAny(s, k, events.LaneStatus); ok {
 		v.Known = last.UID
 	}
 	node, there := reconcile.Get(s, kinds.Nodes, "", k.Name)
@@ -187,7 +187,7 @@ func (c Config) observeZone(s reconcile.Snapshot, k events.Key) (View, bool) {
 		z.Name = name
 		z.Members = append(z.Members, member(s, n))
 	}
-	if last, ok := reconcile.LastOfAny(s, k, events.Act); ok {
+	if last, ok := reconcile.LastOfAny(s, k, events.LaneWrite); ok {
 		z.Last, z.Failed = slot(last)
 	}
 	v := View{Zone: z, FullDisruption: fullDisruption(nodes)}
@@ -260,7 +260,7 @@ func standing(n *corev1.Node) stand {
 	return s
 }
 
-// turns tells whether a change of a node may begin or end a full disruption.
+// turns reports whether a change of a node may begin or end a full disruption.
 func turns(before, now *corev1.Node) bool {
 	return before == nil || now == nil || counts(before) != counts(now) || healthy(before) != healthy(now)
 }

@@ -49,7 +49,7 @@ func TestObserveANode(t *testing.T) {
 		Put(kinds.Nodes.Kind, node("n1", is("Unknown"), tainted(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)), node("n2", is("True"))).
 		Put(kinds.Pods.Kind, on("ready", "n1", readyPod), on("unready", "n1"), on("elsewhere", "n2", readyPod)).
 		Hear(kinds.Leases.Name, "kube-node-lease", "n1", ago(time.Hour)).
-		Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "u"})
+		Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "u"})
 	v, ok := controller.Observe(world, key)
 	if !ok || v.Node.Name != "n1" || v.Known != "u" || !v.Renewed.Equal(ago(time.Hour)) || v.FullDisruption || len(v.Pods) != 1 || v.Pods[0].Name != "ready" {
 		t.Errorf("it sees %+v, %v", v, ok)
@@ -76,7 +76,7 @@ func TestObserveAZone(t *testing.T) {
 		Put(kinds.Nodes.Kind, node("n1", in("r", "a")), node("n2", in("r", "a")), node("n3", in("r", "b"))).
 		Hear(kinds.Leases.Name, "kube-node-lease", "n1", ago(2*time.Second)).Hear(kinds.Nodes.Name, "", "n1", ago(time.Second)).
 		Watch(kinds.Leases.Name, ago(time.Hour), now).
-		Remember(events.Outcome{Key: key, Lane: events.Act, At: ago(time.Minute), Results: []events.Result{
+		Remember(events.Outcome{Key: key, Lane: events.LaneWrite, At: ago(time.Minute), Results: []events.Result{
 			{Status: events.Refused, Ref: events.Ref{Kind: kinds.Nodes.Name, Name: "n2"}},
 		}})
 	v, ok := controller.Observe(world, key)

@@ -162,7 +162,7 @@ func hush(n *corev1.Node, now time.Time) events.Command {
 	command.Subresource = "status"
 	if ready(n) {
 		told := about(n.Name, n.UID, "NodeNotReady", fmt.Sprintf("Node %s status is now: NodeNotReady", n.Name))
-		reconcile.Tell(&told, nil)(&command)
+		reconcile.WithEvents(&told, nil)(&command)
 	}
 	return command
 }

@@ -86,7 +86,7 @@ func (c *cluster) step(order int) {
 		}
 		d := controller.Decide(v, c.now)
 		c.wakes[key] = d.WakeAt
-		all = append(all, work{key, slices.DeleteFunc(d.Commands, func(x events.Command) bool { return x.Lane() != events.Act })})
+		all = append(all, work{key, slices.DeleteFunc(d.Commands, func(x events.Command) bool { return x.Lane() != events.LaneWrite })})
 	}
 	if order%2 == 1 {
 		slices.Reverse(all)
@@ -112,7 +112,7 @@ func (c *cluster) carry(key events.Key, command events.Command) {
 		}
 		c.put(after)
 	}
-	c.world.Remember(events.Outcome{Key: key, Lane: events.Act, At: c.now, UID: n.UID, Results: []events.Result{result}})
+	c.world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, At: c.now, UID: n.UID, Results: []events.Result{result}})
 }
 
 // Many nodes fall silent at one moment. A node's taints and its eviction are the work of two
@@ -176,7 +176,7 @@ func TestAConflictUsesNoSlot(t *testing.T) {
 		}
 		world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, down("n1"), down("n2"), node("n3", is("True"))).
 			Hear(kinds.Nodes.Name, "", "n1", now).Hear(kinds.Nodes.Name, "", "n2", now).Hear(kinds.Nodes.Name, "", "n3", now).
-			Remember(events.Outcome{Key: events.Key{Name: ":"}, Lane: events.Act, UID: types.UID("u"), At: ago(time.Second), Results: []events.Result{c.result}})
+			Remember(events.Outcome{Key: events.Key{Name: ":"}, Lane: events.LaneWrite, UID: types.UID("u"), At: ago(time.Second), Results: []events.Result{c.result}})
 		v, _ := controller.Observe(world, events.Key{Name: ":"})
 		d := controller.Decide(v, now)
 		switch {

@@ -144,7 +144,7 @@ func (v View) lose(because, reason, message string) reconcile.Decision {
 	next, _ := v.status(corev1.ClaimLost, nil)
 	notice := warning(reason, message)
 	notice.About = reconcile.About(kinds.PersistentVolumeClaims.Kind, v.Claim)
-	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next, reconcile.Tell(&notice, nil)))
+	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumeClaims.Kind, next, reconcile.WithEvents(&notice, nil)))
 }
 
 // pending sets the claim's phase to Pending, without a volume.

@@ -78,7 +78,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumes.Name},
 			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.PersistentVolumeClaims.Kind, On: reconcile.Itself, Reasons: []string{
 				waitForConsumer, waitForPod, failedBinding, lost, misbound, provisioningFailed, externalProvisioning,
 			}},
@@ -161,7 +161,7 @@ type View struct {
 // Live is what the API server said of the claim that a volume names, or of the volume that a
 // claim names. The question was decided on the key's object as it is seen now.
 type Live struct {
-	// There tells whether the object exists.
+	// There reports whether the object exists.
 	There bool `json:"there,omitempty"`
 	// Claim is the uid of the claim, or of the claim that the volume names.
 	Claim types.UID `json:"claim,omitempty"`

@@ -157,7 +157,7 @@ func TestAnswers(t *testing.T) {
 		if body != nil {
 			r.Answer = &events.Answer{Body: reconcile.Body(body)}
 		}
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: own.GetUID(), ResourceVersion: version, At: now, Results: []events.Result{r}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: own.GetUID(), ResourceVersion: version, At: now, Results: []events.Result{r}})
 	}
 	toClaim, toVolume := keyOfClaim(claim.Namespace, "a"), keyOfVolume("v")
 	ofVolume, ofClaim := events.Ref{Kind: kinds.PersistentVolumes.Name, Name: "v"}, events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: claim.Namespace, Name: "a"}
@@ -208,7 +208,7 @@ func TestTellsOnceInAWhile(t *testing.T) {
 		t.Fatalf("it wants %+v", first.Commands)
 	}
 	remember := func(note json.RawMessage, status events.Status) {
-		world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: claim.UID, At: now, Results: []events.Result{{Status: status, Answer: &events.Answer{Note: note}}}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: claim.UID, At: now, Results: []events.Result{{Status: status, Answer: &events.Answer{Note: note}}}})
 	}
 	remember(first.Commands[0].Note, events.Applied)
 	if d, _ := Controller.Ask(world, key, now); len(d.Commands) > 0 || !d.WakeAt.Equal(now.Add(again)) {
@@ -323,7 +323,7 @@ func TestHowLongAProvisionerTook(t *testing.T) {
 		world := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.PersistentVolumeClaims.Kind, is).Put(kinds.PersistentVolumes.Kind, volume).
 			Put(kinds.StorageClasses.Kind, storage)
 		if c.last != nil {
-			world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: claim.UID, Decided: asked, At: now.Add(-time.Second), Results: c.last})
+			world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: claim.UID, Decided: asked, At: now.Add(-time.Second), Results: c.last})
 		}
 		d, _ := Controller.Ask(world, key, now)
 		var took []float64

@@ -19,7 +19,7 @@ func has(obj metav1.Object, annotation string) bool {
 	return there
 }
 
-// hasClass tells whether a claim sets a class, be it the empty one.
+// hasClass reports whether a claim sets a class, be it the empty one.
 func hasClass(claim *corev1.PersistentVolumeClaim) bool {
 	return has(claim, corev1.BetaStorageClassAnnotation) || claim.Spec.StorageClassName != nil
 }
@@ -45,13 +45,13 @@ func orNone(name *string) string {
 	return *name
 }
 
-// holds tells whether a volume's claimRef is a claim, or the claim's name without a uid.
+// holds reports whether a volume's claimRef is a claim, or the claim's name without a uid.
 func holds(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	ref := volume.Spec.ClaimRef
 	return ref != nil && ref.Namespace == claim.Namespace && ref.Name == claim.Name && (ref.UID == "" || ref.UID == claim.UID)
 }
 
-// late tells whether the claim gets a volume only once it has a pod. ok is false if the class
+// late reports whether the claim gets a volume only once it has a pod. ok is false if the class
 // does not say so.
 //
 // Upstream: IsDelayBindingMode.
@@ -94,7 +94,7 @@ func selectorOf(claim *corev1.PersistentVolumeClaim) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(claim.Spec.Selector)
 }
 
-// fits tells whether a claim may have a volume.
+// fits reports whether a claim may have a volume.
 func fits(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, selector labels.Selector, late bool) bool {
 	requested := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	capacity := volume.Spec.Capacity[corev1.ResourceStorage]
@@ -111,7 +111,7 @@ func fits(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, 
 	}
 }
 
-// better tells whether one volume is preferred to another.
+// better reports whether one volume is preferred to another.
 func better(volume, than *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return candidateFor(claim, volume).before(candidateFor(claim, than))
 }
@@ -131,7 +131,7 @@ func candidateFor(claim *corev1.PersistentVolumeClaim, volume *corev1.Persistent
 	return candidate{volume, modesOf(volume), holds(volume, claim), binary.BigEndian.Uint64(sum[:])}
 }
 
-// before tells whether a candidate is preferred to another one of the same claim.
+// before reports whether a candidate is preferred to another one of the same claim.
 func (c candidate) before(other candidate) bool {
 	if order := cmp.Or(cmp.Compare(len(c.modes), len(other.modes)), slices.Compare(c.modes, other.modes)); order != 0 {
 		return order < 0

@@ -97,7 +97,7 @@ func (v View) ask(by string) reconcile.Decision {
 	d := v.update("no volume fits the claim: the provisioner of its class is to make one", func(next *corev1.PersistentVolumeClaim) {
 		next.Annotations[provisioner], next.Annotations[betaProvisioner] = by, by
 		next.Annotations, _ = migrated(next.Annotations, by, true)
-	}, reconcile.Tell(nil, &failed))
+	}, reconcile.WithEvents(nil, &failed))
 	d.Figures = v.refused(by)
 	return d
 }

@@ -272,7 +272,7 @@ func (e *explorer) carry(s state, key events.Key, c events.Command) (state, bool
 
 // answered makes the API server answer a question; false if the answer is known.
 func (s state) answered(key events.Key, c events.Command) (state, bool) {
-	o := events.Outcome{Key: key, Lane: events.Act, At: now}
+	o := events.Outcome{Key: key, Lane: events.LaneWrite, At: now}
 	about, text := s.volumes[key.Name], s.claims[c.Name]
 	if key.Kind == "" {
 		about, text = s.claims[key.Name], s.volumes[c.Name]

@@ -43,10 +43,10 @@ func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
 	return v, true
 }
 
-// asked is when the provisioner was asked for a volume, if that was the last act for the claim;
+// asked is when the provisioner was asked for a volume, if that was the last write for the claim;
 // otherwise zero.
 func asked(s reconcile.Snapshot, k events.Key, claim *corev1.PersistentVolumeClaim) time.Time {
-	last, ok := reconcile.LastOf(s, k, events.Act, claim)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, claim)
 	if !ok || len(last.Results) != 1 {
 		return time.Time{}
 	}
@@ -136,7 +136,7 @@ func waiting(s reconcile.Snapshot, claim *corev1.PersistentVolumeClaim) (names [
 	return names
 }
 
-// waits tells whether a pod has no node and may still get one.
+// waits reports whether a pod has no node and may still get one.
 func waits(p *corev1.Pod) bool {
 	return p.Spec.NodeName == "" && p.DeletionTimestamp == nil && !pod.Terminal(p)
 }
@@ -207,7 +207,7 @@ func claimIn(r events.Result, kind kinds.Kind) (*Live, error) {
 
 // recall reads the Events of the last report.
 func (v *View) recall(s reconcile.Snapshot, k events.Key) {
-	last, ok := reconcile.LastOf(s, k, events.Tell, v.own())
+	last, ok := reconcile.LastOf(s, k, events.LaneStatus, v.own())
 	if !ok {
 		return
 	}

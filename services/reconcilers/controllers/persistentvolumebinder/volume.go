@@ -170,7 +170,7 @@ func (v View) failed(because, reason, message string) reconcile.Decision {
 	}
 	notice := warning(reason, message)
 	notice.About = reconcile.About(kinds.PersistentVolumes.Kind, v.Volume)
-	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumes.Kind, v.in(corev1.VolumeFailed, message), reconcile.Tell(&notice, nil)))
+	return reconcile.Do(because, reconcile.UpdateStatus(kinds.PersistentVolumes.Kind, v.in(corev1.VolumeFailed, message), reconcile.WithEvents(&notice, nil)))
 }
 
 // undeletable is why nothing can delete a volume; nil if an external component may.

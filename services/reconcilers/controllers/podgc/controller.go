@@ -119,7 +119,7 @@ func keysOfNode(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 
 func keyOf(p *corev1.Pod) events.Key { return events.Key{Namespace: p.Namespace, Name: p.Name} }
 
-// ended tells whether a pod has. Upstream: what is in no phase has, too.
+// ended reports whether a pod has. Upstream: what is in no phase has, too.
 func ended(p *corev1.Pod) bool {
 	return p.Status.Phase != corev1.PodPending && p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodUnknown
 }
@@ -146,7 +146,7 @@ func observe(s reconcile.Snapshot, k events.Key, threshold int) (View, bool) {
 	if n, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); ok {
 		v.Node = n
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		v.Since = last.At
 	}
 	return v, true
@@ -166,7 +166,7 @@ func excess(pods []*corev1.Pod, threshold int) []*corev1.Pod {
 	return all[:min(len(all), Burst)]
 }
 
-// dismissed tells whether a pod has been deleted with a grace period of zero. A
+// dismissed reports whether a pod has been deleted with a grace period of zero. A
 // finalizer holds it, and another delete would do nothing, again and again.
 func dismissed(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0

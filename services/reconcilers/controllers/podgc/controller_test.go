@@ -186,11 +186,11 @@ func TestObserve(t *testing.T) {
 	p := reconciletest.Pod("p", reconciletest.On("n1"))
 	key := events.Key{Namespace: p.Namespace, Name: "p"}
 	world := reconciletest.NewWorld(kinds.Nodes.Kind).Put(kinds.Pods.Kind, p)
-	world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "another", At: now})
+	world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "another", At: now})
 	if v, ok := controller.Observe(world, key); !ok || v.Pod != p || v.Node != nil || !v.Since.IsZero() {
 		t.Errorf("it sees %+v", v)
 	}
-	world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: p.UID, At: now}).Put(kinds.Nodes.Kind, node("n1", false))
+	world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.UID, At: now}).Put(kinds.Nodes.Kind, node("n1", false))
 	if v, _ := controller.Observe(world, key); v.Node == nil || !v.Since.Equal(now) {
 		t.Errorf("it sees %+v", v)
 	}

@@ -68,7 +68,7 @@ func (v View) orphaned(now time.Time) reconcile.Decision {
 	})
 }
 
-// marked tells whether the pod was already ended because of its node.
+// marked reports whether the pod was already ended because of its node.
 func (v View) marked() bool {
 	return done(v.Pod) && slices.ContainsFunc(v.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == reason

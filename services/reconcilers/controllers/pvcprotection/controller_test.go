@@ -156,7 +156,7 @@ func TestAnswers(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "c"}
 	answer := func(uid types.UID, version string, status events.Status, body string) events.Outcome {
 		return events.Outcome{
-			Key: key, Lane: events.Act, UID: uid, ResourceVersion: version, At: now,
+			Key: key, Lane: events.LaneWrite, UID: uid, ResourceVersion: version, At: now,
 			Results: []events.Result{{Status: status, Answer: &events.Answer{Body: json.RawMessage(body)}}},
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Use tells whether a pod refers to a claim.
+// Use reports whether a pod refers to a claim.
 type Use string
 
 const (
@@ -41,7 +41,7 @@ func useOf(s reconcile.Snapshot, claim *corev1.PersistentVolumeClaim) Use {
 	return unused
 }
 
-// over tells whether a pod has ended, or is being deleted and has no running container.
+// over reports whether a pod has ended, or is being deleted and has no running container.
 //
 // Upstream: pkg/volume/util, IsPodTerminated.
 func over(p *corev1.Pod) bool {
@@ -49,7 +49,7 @@ func over(p *corev1.Pod) bool {
 	return pod.Terminal(p) || p.DeletionTimestamp != nil && !slices.ContainsFunc(p.Status.ContainerStatuses, runs)
 }
 
-// untold tells whether the claim's condition is missing or differs.
+// untold reports whether the claim's condition is missing or differs.
 func (u Use) untold(claim *corev1.PersistentVolumeClaim) bool {
 	at := conditionOf(claim)
 	switch u {

@@ -33,7 +33,7 @@ func New(gates gate.Set) reconcile.Controller[replicas.View] {
 		Owns:        &kinds.ReplicaSets.Kind,
 		Inputs:      sets.Inputs(),
 		Writes:      sets.Writes(),
-		Tells:       sets.Tells(),
+		Events:      sets.Events(),
 		Settings:    gates.Settings(),
 		StatusBlind: true,
 		Metrics:     replicas.Metrics(),

@@ -43,7 +43,7 @@ func observeClaim(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 		v.At = last.At
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, claim); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, claim); ok {
 		v.Deallocated = claim.ResourceVersion != "" && slices.ContainsFunc(last.Results, func(r events.Result) bool {
 			return r.OK() && r.Ref.Kind == kinds.ResourceClaims.Name && r.Version == claim.ResourceVersion
 		})
@@ -126,7 +126,7 @@ func (v View) seen(name string) *corev1.Pod {
 	return nil
 }
 
-// sees tells whether the pod with this uid is seen, and not another one of its name.
+// sees reports whether the pod with this uid is seen, and not another one of its name.
 func (v View) sees(name string, uid types.UID) bool {
 	p := v.seen(name)
 	return p != nil && p.UID == uid

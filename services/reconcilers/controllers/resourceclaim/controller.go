@@ -72,7 +72,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbUpdate, Kind: kinds.ResourceClaims.Name, On: reconcile.Itself, Changes: []string{".metadata.finalizers"}},
 			{Verb: events.VerbDelete, Kind: kinds.ResourceClaims.Name, On: reconcile.Itself},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{failed}},
 		},
 		Remembers: true,
@@ -214,7 +214,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// alike tells whether two versions of a claim cause the same work for its pods.
+// alike reports whether two versions of a claim cause the same work for its pods.
 func alike(a, b *resourcev1.ResourceClaim) bool {
 	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && (a.Status.Allocation == nil) == (b.Status.Allocation == nil) &&
 		slices.Equal(a.Status.ReservedFor, b.Status.ReservedFor) && equality.Semantic.DeepEqual(a.OwnerReferences, b.OwnerReferences) &&

@@ -206,7 +206,7 @@ func TestWhatAClaimSees(t *testing.T) {
 	}
 	answer := func(version string, r events.Result) *reconciletest.World {
 		r.Ref = events.Ref{Kind: kinds.Pods.Name, Namespace: namespace, Name: "b"}
-		return w.Remember(events.Outcome{Key: key, Lane: events.Act, UID: c.UID, ResourceVersion: version, At: now, Results: []events.Result{r}})
+		return w.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: c.UID, ResourceVersion: version, At: now, Results: []events.Result{r}})
 	}
 	there := events.Result{Status: events.Answered, Answer: &events.Answer{Body: text}}
 	for what, a := range map[string]struct {
@@ -228,7 +228,7 @@ func TestWhatAClaimSees(t *testing.T) {
 		}
 	}
 	for version, want := range map[string]bool{"1": true, "0": false} {
-		w.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: c.UID, Results: []events.Result{
+		w.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: c.UID, Results: []events.Result{
 			{Status: events.Applied, Ref: events.Ref{Kind: kinds.ResourceClaims.Name, Namespace: namespace, Name: "c"}, Version: version},
 		}})
 		if v, _ := observe(w, key); v.Deallocated != want {
@@ -260,9 +260,9 @@ func TestWhatAPodSees(t *testing.T) {
 	if second.Names["b"] == first {
 		t.Errorf("it takes the name %s, which another claim has", first)
 	}
-	w.Remember(events.Outcome{Key: key, Lane: events.Act, UID: p.UID, Results: []events.Result{
+	w.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: p.UID, Results: []events.Result{
 		{Status: events.Refused, Reason: string(metav1.StatusReasonAlreadyExists), Ref: events.Ref{Kind: kinds.ResourceClaims.Name, Name: second.Names["b"]}},
-	}}).Remember(events.Outcome{Key: key, Lane: events.Tell, UID: p.UID, Results: []events.Result{
+	}}).Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.UID, Results: []events.Result{
 		{Status: events.Applied, Ref: events.Ref{Kind: kinds.Events.Name, Name: "told"}}, {Status: events.Failed, Ref: events.Ref{Kind: kinds.Events.Name, Name: "not told"}},
 	}})
 	if third, _ := observe(w, key); third.Names["b"] == first || third.Names["b"] == second.Names["b"] || !slices.Equal(third.Told, []string{"told"}) {

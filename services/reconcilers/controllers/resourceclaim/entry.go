@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// names tells whether a pod names a claim.
+// names reports whether a pod names a claim.
 func names(p *corev1.Pod, claim string) bool {
 	for i := range p.Spec.ResourceClaims {
 		if _, name := device.ClaimOf(p, &p.Spec.ResourceClaims[i]); name == claim {
@@ -31,14 +31,14 @@ func lookup(s reconcile.Snapshot, namespace string) finder {
 	}
 }
 
-// done tells whether certainly no container of a pod runs or will ever run.
+// done reports whether certainly no container of a pod runs or will ever run.
 //
 // Upstream: isPodDone.
 func done(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
 
-// lacks tells whether a claim of a pod must be created, or its name written into the pod's
+// lacks reports whether a claim of a pod must be created, or its name written into the pod's
 // status. A claim that has the recorded name but is not the pod's causes no turn by itself.
 //
 // Upstream: podNeedsWork. A pod that has ended needs no claims there, either, but may get them
@@ -61,7 +61,7 @@ func lacks(p *corev1.Pod, of finder) bool {
 	return false
 }
 
-// reserves tells whether a claim is to be reserved for a pod: the pod has a node but no
+// reserves reports whether a claim is to be reserved for a pod: the pod has a node but no
 // reservation, so the scheduler did not place it. The pod must have all its claims from
 // templates first, and all claims that it names before this one.
 //
@@ -99,7 +99,7 @@ func ownerOf(claim *resourcev1.ResourceClaim) (pod metav1.OwnerReference, ok boo
 	return ref, true
 }
 
-// byAdmin tells whether a spec asks for admin access to devices in use.
+// byAdmin reports whether a spec asks for admin access to devices in use.
 func byAdmin(spec resourcev1.ResourceClaimSpec) bool {
 	for _, r := range spec.Devices.Requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
@@ -109,7 +109,7 @@ func byAdmin(spec resourcev1.ResourceClaimSpec) bool {
 	return false
 }
 
-// prioritized tells whether a spec has a list of alternative devices, in order of preference.
+// prioritized reports whether a spec has a list of alternative devices, in order of preference.
 func prioritized(spec resourcev1.ResourceClaimSpec) bool {
 	for _, r := range spec.Devices.Requests {
 		if len(r.FirstAvailable) > 0 {

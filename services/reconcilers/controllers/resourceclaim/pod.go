@@ -50,7 +50,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.name(e, func(name string) bool { return taken[name] || of(name) != nil })
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		for _, r := range last.Results {
 			if r.OK() && r.Ref.Kind == kinds.Events.Name {
 				v.Told = append(v.Told, r.Ref.Name)
@@ -63,7 +63,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 // refused are the names that were taken when the last claims were to be created.
 func refused(s reconcile.Snapshot, k events.Key, p *corev1.Pod) map[string]bool {
 	taken := map[string]bool{}
-	if last, ok := reconcile.LastOf(s, k, events.Act, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, p); ok {
 		for _, r := range last.Results {
 			if r.Ref.Kind == kinds.ResourceClaims.Name && r.Reason == string(metav1.StatusReasonAlreadyExists) {
 				taken[r.Ref.Name] = true
@@ -192,7 +192,7 @@ func (v View) create(d *reconcile.Decision, e *corev1.PodResourceClaim, t *resou
 		ObjectMeta: metav1.ObjectMeta{Labels: t.Spec.Labels, Annotations: annotations, OwnerReferences: []metav1.OwnerReference{controls}},
 		Spec:       t.Spec.Spec,
 	})
-	c := reconcile.Create(kinds.ResourceClaims.Kind, v.Pod.Namespace, v.Names[e.Name], body, reconcile.Tell(nil, v.notice(e, "create ResourceClaim : {error}")))
+	c := reconcile.Create(kinds.ResourceClaims.Kind, v.Pod.Namespace, v.Names[e.Name], body, reconcile.WithEvents(nil, v.notice(e, "create ResourceClaim : {error}")))
 	admin := truth(byAdmin(t.Spec.Spec))
 	d.Commands = append(d.Commands, c)
 	d.Figures = append(d.Figures,

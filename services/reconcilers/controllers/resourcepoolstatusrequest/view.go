@@ -91,7 +91,7 @@ func (p *Pool) with(slice *resourcev1.ResourceSlice) *Pool {
 	return p
 }
 
-// complete tells whether all slices of the newest generation exist.
+// complete reports whether all slices of the newest generation exist.
 func (p Pool) complete() bool { return int64(p.Slices) >= p.Expected }
 
 // told are the pools in the answer: the first ones by name, up to the requested limit.

@@ -66,7 +66,7 @@ func attributes(c *corev1.PersistentVolumeClaim) []string {
 	return classesOf(ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(c.Status.CurrentVolumeAttributesClassName, ""), target)
 }
 
-// claimInScope tells whether a claim counts in one scope of a quota.
+// claimInScope reports whether a claim counts in one scope of a quota.
 func claimInScope(c *corev1.PersistentVolumeClaim, scope corev1.ScopedResourceSelectorRequirement) bool {
 	return scope.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass && selects(scope, attributes(c))
 }

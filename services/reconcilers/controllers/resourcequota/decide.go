@@ -132,7 +132,7 @@ func (v View) freed(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// charges tells whether a pod uses anything limited while it has not ended.
+// charges reports whether a pod uses anything limited while it has not ended.
 func (v View) charges(p *corev1.Pod, now time.Time) bool {
 	if !inAll(p, scopes(v.Quota), v.inScope) {
 		return false
@@ -152,7 +152,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// equal tells whether two lists have the same names and amounts, in any notation.
+// equal reports whether two lists have the same names and amounts, in any notation.
 func equal(a, b corev1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false

@@ -119,7 +119,7 @@ func podOf(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	return owner
 }
 
-// oldest tells whether a claim is the first of those that say that they were created
+// oldest reports whether a claim is the first of those that say that they were created
 // for a pod.
 func (v View) oldest(c *resourcev1.ResourceClaim, owner *metav1.OwnerReference) bool {
 	for _, other := range v.Devices {

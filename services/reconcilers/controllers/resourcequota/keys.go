@@ -90,10 +90,10 @@ func quotas(s reconcile.Snapshot, o reconcile.Object, concerned func(*corev1.Res
 	return keys
 }
 
-// tracks tells whether a name of a quota limits what a meter measures.
+// tracks reports whether a name of a quota limits what a meter measures.
 func tracks(_ *corev1.ResourceQuota, name corev1.ResourceName, m meter) bool { return m.measures(name) }
 
-// lacks tells whether it does, and the quota has no usage for the name.
+// lacks reports whether it does, and the quota has no usage for the name.
 func lacks(q *corev1.ResourceQuota, name corev1.ResourceName, m meter) bool {
 	_, told := q.Status.Used[name]
 	return !told && m.measures(name)
@@ -122,7 +122,7 @@ func meterOf(s reconcile.Snapshot, kind kinds.Name) meter {
 	}
 }
 
-// podDiffers tells whether a pod's usage may have changed: it was resized, its
+// podDiffers reports whether a pod's usage may have changed: it was resized, its
 // deadline was set or removed, or it has ended. A wake covers the pods that become
 // overdue.
 func podDiffers(last, next *corev1.Pod) bool {
@@ -143,7 +143,7 @@ func resized(last, next []corev1.ContainerStatus) bool {
 	return false
 }
 
-// claimDiffers tells whether a claim's storage or its classes have changed. Upstream
+// claimDiffers reports whether a claim's storage or its classes have changed. Upstream
 // intends the same comparison, but counts every change.
 func claimDiffers(last, next *corev1.PersistentVolumeClaim) bool {
 	a, b := storage(last), storage(next)

@@ -17,7 +17,7 @@ type meter struct {
 	measures func(corev1.ResourceName) bool
 }
 
-// limited tells whether a quota limits anything that the meter measures.
+// limited reports whether a quota limits anything that the meter measures.
 func (m meter) limited(q *corev1.ResourceQuota) bool {
 	for name := range q.Spec.Hard {
 		if m.measures(name) {
@@ -79,13 +79,13 @@ func ofPods(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix) || extended(name)
 }
 
-// extended tells whether a name limits requests of extended resources, such as GPUs.
+// extended reports whether a name limits requests of extended resources, such as GPUs.
 func extended(name corev1.ResourceName) bool {
 	what, requested := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
 	return requested && (!native(name) || strings.HasPrefix(what, resourcev1.ResourceDeviceClassPrefix))
 }
 
-// native tells whether a name belongs to Kubernetes' own resources.
+// native reports whether a name belongs to Kubernetes' own resources.
 func native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }

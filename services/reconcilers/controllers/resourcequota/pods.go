@@ -54,7 +54,7 @@ func requested(name corev1.ResourceName) corev1.ResourceName {
 	return corev1.DefaultResourceRequestsPrefix + name
 }
 
-// countsAsExtended tells whether a quota can limit a pod's requests of a name as an
+// countsAsExtended reports whether a quota can limit a pod's requests of a name as an
 // extended resource.
 //
 // Upstream: pkg/scheduler/util, IsDRAExtendedResourceName.
@@ -70,7 +70,7 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// overdue tells whether a terminating pod has used up its grace period. Its node is
+// overdue reports whether a terminating pod has used up its grace period. Its node is
 // lost, and no quota should be charged for it.
 func overdue(p *corev1.Pod, now time.Time) bool {
 	at, leaving := due(p)
@@ -85,7 +85,7 @@ func due(p *corev1.Pod) (at time.Time, leaving bool) {
 	return p.DeletionTimestamp.Add(time.Duration(*p.DeletionGracePeriodSeconds) * time.Second), true
 }
 
-// inScope tells whether a pod is in one scope of a quota.
+// inScope reports whether a pod is in one scope of a quota.
 func (v View) inScope(p *corev1.Pod, scope corev1.ScopedResourceSelectorRequirement) bool {
 	switch scope.ScopeName {
 	case corev1.ResourceQuotaScopeTerminating:
@@ -105,12 +105,12 @@ func (v View) inScope(p *corev1.Pod, scope corev1.ScopedResourceSelectorRequirem
 	}
 }
 
-// terminating tells whether a pod has an active deadline.
+// terminating reports whether a pod has an active deadline.
 func terminating(p *corev1.Pod) bool {
 	return p.Spec.ActiveDeadlineSeconds != nil && *p.Spec.ActiveDeadlineSeconds >= 0
 }
 
-// bestEffort tells whether a pod has the QoS class BestEffort.
+// bestEffort reports whether a pod has the QoS class BestEffort.
 func (v View) bestEffort(p *corev1.Pod) bool {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass == corev1.PodQOSBestEffort
@@ -122,7 +122,7 @@ func (v View) bestEffort(p *corev1.Pod) bool {
 	return !slices.ContainsFunc(p.Spec.Containers, asks) && !slices.ContainsFunc(p.Spec.InitContainers, asks)
 }
 
-// promises tells whether a container or pod requests, or is limited in, CPU or
+// promises reports whether a container or pod requests, or is limited in, CPU or
 // memory.
 func promises(r corev1.ResourceRequirements) bool {
 	for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
@@ -135,7 +135,7 @@ func promises(r corev1.ResourceRequirements) bool {
 	return false
 }
 
-// crossesNamespaces tells whether a pod has affinity or anti-affinity terms about
+// crossesNamespaces reports whether a pod has affinity or anti-affinity terms about
 // other namespaces.
 func crossesNamespaces(p *corev1.Pod) bool {
 	if p.Spec.Affinity == nil {

@@ -19,12 +19,12 @@ func scopes(q *corev1.ResourceQuota) []corev1.ScopedResourceSelectorRequirement 
 	return all
 }
 
-// inAll tells whether an object is in every scope.
+// inAll reports whether an object is in every scope.
 func inAll[T any](object T, scopes []corev1.ScopedResourceSelectorRequirement, in func(T, corev1.ScopedResourceSelectorRequirement) bool) bool {
 	return !slices.ContainsFunc(scopes, func(s corev1.ScopedResourceSelectorRequirement) bool { return !in(object, s) })
 }
 
-// selects tells whether a scope selects an object with these classes, or
+// selects reports whether a scope selects an object with these classes, or
 // without any.
 func selects(scope corev1.ScopedResourceSelectorRequirement, classes []string) bool {
 	listed := func(class string) bool { return slices.Contains(scope.Values, class) }

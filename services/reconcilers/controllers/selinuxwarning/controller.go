@@ -46,7 +46,7 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.PersistentVolumes.Kind, Keys: keysOfVolume},
 		{Kind: kinds.CSIDrivers.Kind, Keys: keysOfDriver},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Kind: kinds.Pods.Kind, Reasons: []string{labels, policies}},
 		{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{multiple}},
 	},

@@ -142,7 +142,7 @@ func (n *news) add(w want, settled []want) {
 	}
 }
 
-// forgets tells whether the record about a pod that uses the volume has changed.
+// forgets reports whether the record about a pod that uses the volume has changed.
 func (n *news) forgets(v View, wants []want) bool {
 	return slices.ContainsFunc(wants, func(w want) bool { return n.known[w.pod.UID] != v.Known[w.pod.UID] })
 }

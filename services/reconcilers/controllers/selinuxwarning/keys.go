@@ -87,7 +87,7 @@ func keysOfVolume(s reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 	return all.All()
 }
 
-// sameBinding tells whether a PersistentVolume still has the same volume and the same claim.
+// sameBinding reports whether a PersistentVolume still has the same volume and the same claim.
 func sameBinding(a, b *corev1.PersistentVolume) bool {
 	if (a.Spec.ClaimRef == nil) != (b.Spec.ClaimRef == nil) || a.Spec.ClaimRef != nil && a.Spec.ClaimRef.UID != b.Spec.ClaimRef.UID {
 		return false
@@ -126,7 +126,7 @@ func keysOfDriver(s reconcile.Snapshot, was, now reconcile.Object) []events.Key 
 	return all.All()
 }
 
-// mountsOf tells whether nodes may mount the volumes of a driver with labels.
+// mountsOf reports whether nodes may mount the volumes of a driver with labels.
 func mountsOf(driver *storagev1.CSIDriver) bool {
 	return driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount
 }

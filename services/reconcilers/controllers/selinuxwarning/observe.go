@@ -21,7 +21,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if inline(k) {
 		byName(s, k, &v)
 	}
-	if last, ok := reconcile.LastOfAny(s, k, events.Tell); ok {
+	if last, ok := reconcile.LastOfAny(s, k, events.LaneStatus); ok {
 		v.Known = noted(last).Known
 	}
 	return v, len(v.Uses) > 0
@@ -38,7 +38,7 @@ func observePod(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Found = append(v.Found, p.Spec.Volumes[i].Name)
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		v.Told = noted(last).Volumes
 	}
 	return v, true

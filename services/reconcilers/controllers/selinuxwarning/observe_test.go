@@ -237,7 +237,7 @@ func TestWhatWasTold(t *testing.T) {
 	for uid, want := range map[string]int{"p": 0, "before": 1} {
 		world := s.world()
 		d, _ := Controller.Ask(world, web, now)
-		o := events.Outcome{Key: web, Lane: events.Tell, UID: "p", At: now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}}
+		o := events.Outcome{Key: web, Lane: events.LaneStatus, UID: "p", At: now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}}
 		if uid == "before" {
 			o.UID = "before"
 		}
@@ -254,7 +254,7 @@ func TestWhatWasTold(t *testing.T) {
 	if len(d.Commands) != 2 {
 		t.Fatalf("it tells %v", d.Commands)
 	}
-	world.Remember(events.Outcome{Key: disk, Lane: events.Tell, At: now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}})
+	world.Remember(events.Outcome{Key: disk, Lane: events.LaneStatus, At: now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}})
 	if d, _ := Controller.Ask(world, disk, now); len(d.Commands) > 0 || len(d.Figures) != 2 {
 		t.Errorf("it tells %v again, and counts %v", d.Commands, d.Figures)
 	}

@@ -32,10 +32,10 @@ func (v volume) key() events.Key {
 	return events.Key{Name: strings.ToValidUTF8(v.name[:most-len(suffix)], "") + suffix}
 }
 
-// is tells whether the volume has a key.
+// is reports whether the volume has a key.
 func (v volume) is(k events.Key) bool { return v.name != "" && v.key() == k }
 
-// mounts tells whether nodes may mount the volume with a label.
+// mounts reports whether nodes may mount the volume with a label.
 //
 // Upstream: pkg/volume/csi, SupportsSELinuxContextMount, and those of other plugins.
 func (v volume) mounts(s reconcile.Snapshot) bool {
@@ -46,7 +46,7 @@ func (v volume) mounts(s reconcile.Snapshot) bool {
 	return ok && mountsOf(driver)
 }
 
-// inline tells whether pods may name volumes like that of a key without a claim.
+// inline reports whether pods may name volumes like that of a key without a claim.
 func inline(k events.Key) bool {
 	of, csis := csi.Named(corev1.UniqueVolumeName(k.Name))
 	return !csis || csi.TakenOver(of.Driver)

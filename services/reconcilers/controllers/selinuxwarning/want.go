@@ -66,7 +66,7 @@ func containers(p *corev1.Pod, each func(mounts []corev1.VolumeMount, own *corev
 	}
 }
 
-// mountedBy tells whether a container mounts a volume of its pod. A block device has no label.
+// mountedBy reports whether a container mounts a volume of its pod. A block device has no label.
 func mountedBy(p *corev1.Pod, volume string) (mounted bool) {
 	containers(p, func(mounts []corev1.VolumeMount, _ *corev1.SecurityContext) {
 		mounted = mounted || names(mounts, volume)
@@ -114,7 +114,7 @@ func labelOf(o *corev1.SELinuxOptions) string {
 	return strings.Join([]string{o.User, o.Role, o.Type, o.Level}, ":")
 }
 
-// labelsConflict tells whether two labels cannot be the same on any node: a missing user, role or
+// labelsConflict reports whether two labels cannot be the same on any node: a missing user, role or
 // type may equal the other's, a missing level may not.
 //
 // Upstream: pkg/controller/volume/selinuxwarning/translator, Conflicts.

@@ -131,7 +131,7 @@ func tokensOf(s reconcile.Snapshot, was, now reconcile.Object) (keys []events.Ke
 }
 
 func observe(s reconcile.Snapshot, k events.Key, root string) (View, bool) {
-	former, _ := reconcile.LastOfAny(s, k, events.Act)
+	former, _ := reconcile.LastOfAny(s, k, events.LaneWrite)
 	secret, ok := reconcile.Get(s, kinds.Secrets, k.Namespace, k.Name)
 	if !ok {
 		v := View{Gone: k.Name, Lists: lists(s, k, former)}
@@ -146,7 +146,7 @@ func observe(s reconcile.Snapshot, k events.Key, root string) (View, bool) {
 	if ok && (uid == "" || uid == account.UID) {
 		v.Account = account.UID
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Act, secret); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, secret); ok {
 		v.remember(last)
 	} else if v.Lists = before(s, k, former, name); len(v.Lists) > 0 {
 		v.Gone = k.Name
@@ -180,7 +180,7 @@ func (v *View) remember(last events.Outcome) {
 // does not accept.
 const invalid = 422
 
-// isNone tells whether a result shows that the Secret is not a service account token.
+// isNone reports whether a result shows that the Secret is not a service account token.
 func isNone(r events.Result, n note) bool {
 	return r.Code == invalid && (n.Proof || r.Reason == events.NoToken)
 }
@@ -234,7 +234,7 @@ func ownerOf(last events.Outcome) (whose note, forgotten bool) {
 	return whose, forgotten
 }
 
-// is tells whether an account is the noted one.
+// is reports whether an account is the noted one.
 func (n note) is(account *corev1.ServiceAccount) bool {
 	return n.Account != "" && account.Name == n.Account && (n.UID == "" || n.UID == account.UID)
 }

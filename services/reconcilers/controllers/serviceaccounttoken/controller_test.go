@@ -94,7 +94,7 @@ func outcome(r events.Result, n any, uid types.UID, at string) events.Outcome {
 		text, _ := json.Marshal(n)
 		r.Answer = &events.Answer{Note: text}
 	}
-	return events.Outcome{Key: key, Lane: events.Act, UID: uid, ResourceVersion: at, Results: []events.Result{r}}
+	return events.Outcome{Key: key, Lane: events.LaneWrite, UID: uid, ResourceVersion: at, Results: []events.Result{r}}
 }
 
 // A deleted token is removed from the list of its account, which may not be seen to list it
@@ -148,7 +148,7 @@ func TestWhoListsTheOneBefore(t *testing.T) {
 		"it has been taken off":             {outcome(did, note{Account: "deployer", UID: "d", Gone: true}, "", ""), nil},
 		"it was to be, and that has failed": {outcome(events.Result{Status: events.Failed}, note{Account: "deployer", UID: "d", Gone: true}, "", ""), []string{"deployer"}},
 		"it was no token":                   {outcome(events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, note{Account: "deployer", UID: "d"}, "before", "5"), nil},
-		"it is not remembered":              {events.Outcome{Key: key, Lane: events.Act}, nil},
+		"it is not remembered":              {events.Outcome{Key: key, Lane: events.LaneWrite}, nil},
 	} {
 		world := newWorld()
 		world.Put(kinds.Secrets.Kind, token("key", "b"))

@@ -41,7 +41,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbPatch, Kind: kinds.ServiceCIDRs.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"}, Adds: true,
 			Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{networkingv1.ServiceCIDRConditionReady}}}, How: []types.PatchType{types.ApplyPatchType}},
 	},
-	Tells:   reconcile.Tells{{Kind: kinds.ServiceCIDRs.Kind, On: reconcile.Itself, Reasons: []string{notReady}}},
+	Events:  reconcile.EventPromises{{Kind: kinds.ServiceCIDRs.Kind, On: reconcile.Itself, Reasons: []string{notReady}}},
 	Observe: observe,
 	Decide:  decide,
 }

@@ -85,7 +85,7 @@ func (v View) say(want metav1.Condition, now time.Time) reconcile.Decision {
 	want.Type, want.LastTransitionTime = networkingv1.ServiceCIDRConditionReady, metav1.NewTime(now.Truncate(time.Second))
 	var with []reconcile.Option
 	if want.Status == metav1.ConditionTrue {
-		with = append(with, reconcile.Tell(nil, &events.Notice{
+		with = append(with, reconcile.WithEvents(nil, &events.Notice{
 			About: reconcile.About(kinds.ServiceCIDRs.Kind, own), Type: corev1.EventTypeWarning,
 			Reason: notReady, Message: "The ServiceCIDR Status can not be set to Ready=True",
 		}))

@@ -62,7 +62,7 @@ func (s stage) missing(ordinal int) (creates []events.Command, leaving []*corev1
 		}
 		made := s.made(t, name)
 		of := "Pod " + s.name(ordinal) + " in StatefulSet " + s.Set.Name
-		creates = append(creates, reconcile.Create(kinds.PersistentVolumeClaims.Kind, s.Set.Namespace, name, reconcile.Body(made), reconcile.Tell(
+		creates = append(creates, reconcile.Create(kinds.PersistentVolumeClaims.Kind, s.Set.Namespace, name, reconcile.Body(made), reconcile.WithEvents(
 			s.notice(corev1.EventTypeNormal, "SuccessfulCreate", "Create Claim {name} "+of+" success"),
 			s.notice(corev1.EventTypeWarning, "FailedCreate", "Create Claim {name} for "+of+" failed error: {error}"),
 		)))
@@ -128,7 +128,7 @@ func (v View) retention() (withSet, withPod bool) {
 		policy.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 }
 
-// stale tells whether a claim of a missing pod is still owned by the previous pod of that
+// stale reports whether a claim of a missing pod is still owned by the previous pod of that
 // name. A new pod that used the claim would lose it.
 func (s stage) stale(ordinal int) bool {
 	if _, withPod := s.retention(); !withPod {
@@ -187,26 +187,26 @@ func (s stage) owned(ordinal int, p *corev1.Pod) []events.Command {
 	return commands
 }
 
-// settled tells whether a claim's owners need no update. A claim of an earlier set or pod
+// settled reports whether a claim's owners need no update. A claim of an earlier set or pod
 // with the same name is left alone.
 func (b bond) settled() bool {
 	return b.foreign() || slices.EqualFunc(sorted(b.owners()), sorted(b.OwnerReferences), sameOwner)
 }
 
-// foreign tells whether the claim belongs to an earlier set or pod with the same name.
+// foreign reports whether the claim belongs to an earlier set or pod with the same name.
 func (b bond) foreign() bool {
 	return slices.ContainsFunc(b.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return b.mine(r) && r.UID != b.Set.UID && (b.pod == nil || r.UID != b.pod.UID)
 	})
 }
 
-// mine tells whether a reference is to the set or the pod, by name.
+// mine reports whether a reference is to the set or the pod, by name.
 func (b bond) mine(r metav1.OwnerReference) bool {
 	return names(r, kinds.StatefulSets.APIVersion(), kinds.StatefulSets.Kind.Kind, b.Set.Name) ||
 		names(r, kinds.Pods.APIVersion(), kinds.Pods.Kind.Kind, b.name(b.ordinal))
 }
 
-// controlled tells whether another controller owns the claim and a part of the retention
+// controlled reports whether another controller owns the claim and a part of the retention
 // policy is Delete.
 func (b bond) controlled() bool {
 	withSet, withPod := b.retention()
@@ -215,7 +215,7 @@ func (b bond) controlled() bool {
 	})
 }
 
-// conflicting tells whether the retention policy is ignored for the claim.
+// conflicting reports whether the retention policy is ignored for the claim.
 func (b bond) conflicting() bool {
 	withSet, withPod := b.retention()
 	return b.controlled() || (withSet || withPod) && b.foreign()
@@ -241,9 +241,9 @@ func (b bond) tell() reconcile.Option {
 	of := "Update Pod " + b.name(b.ordinal) + " in StatefulSet " + b.Set.Name
 	failed := b.notice(corev1.EventTypeWarning, "FailedUpdate", of+" failed error: could not update claim "+b.Name+" for delete policy ownerRefs: {error}")
 	if b.controlled() {
-		return reconcile.Tell(b.conflict(), failed)
+		return reconcile.WithEvents(b.conflict(), failed)
 	}
-	return reconcile.Tell(nil, failed)
+	return reconcile.WithEvents(nil, failed)
 }
 
 // conflict is the Event that another controller owns the claim.

@@ -113,7 +113,7 @@ func held(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 		return nil
 	}
 	for _, command := range c.Decide(v, now).Commands {
-		if command.Lane() == events.Act {
+		if command.Lane() == events.LaneWrite {
 			return nil
 		}
 	}

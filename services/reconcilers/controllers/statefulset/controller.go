@@ -64,7 +64,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbDelete, Kind: kinds.ControllerRevisions.Name, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Kind: kinds.StatefulSets.Name, Subresource: "status", On: reconcile.Itself},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.StatefulSets.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete", "SuccessfulUpdate", "FailedUpdate", "ConflictingController"}},
 		},
 		StatusBlind: true,
@@ -155,7 +155,7 @@ func keysOfClaim(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 	return keys
 }
 
-// ofSet tells whether a claim has the name of one of the set's claims.
+// ofSet reports whether a claim has the name of one of the set's claims.
 func ofSet(set *appsv1.StatefulSet, claim string) bool {
 	return slices.ContainsFunc(set.Spec.VolumeClaimTemplates, func(t corev1.PersistentVolumeClaim) bool {
 		number, ok := strings.CutPrefix(claim, t.Name+"-"+set.Name+"-")
@@ -186,7 +186,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 			v.Claims = append(v.Claims, c)
 		}
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, set); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, set); ok {
 		v.remember(last.Results)
 	}
 	return v, true

@@ -286,8 +286,8 @@ func TestCreatesRestOnTheStatusOnlyWhereItSaysWhatTheyAreMadeOf(t *testing.T) {
 		before := decide(v, now)
 		set.Status = appsv1.StatefulSetStatus{CurrentRevision: v.Revisions[1].Name}
 		after := decide(v, now)
-		same := events.Digest(before.In(events.Act).Commands) == events.Digest(after.In(events.Act).Commands)
-		if len(before.In(events.Act).Commands) != 1 || same != c.blind || before.StatusBlind != c.blind {
+		same := events.Digest(before.In(events.LaneWrite).Commands) == events.Digest(after.In(events.LaneWrite).Commands)
+		if len(before.In(events.LaneWrite).Commands) != 1 || same != c.blind || before.StatusBlind != c.blind {
 			t.Errorf("%s: it says that it is blind to the status: %v, and with another status it does the same: %v; want %v", name, before.StatusBlind, same, c.blind)
 		}
 	}

@@ -58,7 +58,7 @@ func (v View) ordinal(p *corev1.Pod) int {
 
 func (v View) name(ordinal int) string { return v.Set.Name + "-" + strconv.Itoa(ordinal) }
 
-// occupied tells whether a pod that is not the set's has a name: a pod of another owner,
+// occupied reports whether a pod that is not the set's has a name: a pod of another owner,
 // or an orphan that is being deleted and therefore not adopted.
 func (s stage) occupied(name string) bool {
 	return slices.Contains(s.Squatters, name) || slices.ContainsFunc(s.Pods, func(p *corev1.Pod) bool { return p.Name == name })
@@ -145,7 +145,7 @@ func (s stage) rename(p *corev1.Pod) events.Command {
 // tell sets the Events about the set that report the result for a pod.
 func (s stage) tell(verb string) reconcile.Option {
 	of := verb + " Pod {name} in StatefulSet " + s.Set.Name
-	return reconcile.Tell(
+	return reconcile.WithEvents(
 		s.notice(corev1.EventTypeNormal, "Successful"+verb, of+" successful"),
 		s.notice(corev1.EventTypeWarning, "Failed"+verb, of+" failed error: {error}"),
 	)

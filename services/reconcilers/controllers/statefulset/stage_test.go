@@ -348,7 +348,7 @@ func TestWhatWasToldIsSeen(t *testing.T) {
 		"another set's":     {"before", []events.Result{note(`{"told":["a"]}`)}, nil},
 	} {
 		world := reconciletest.NewWorld(kinds.Pods.Kind, kinds.PersistentVolumeClaims.Kind, kinds.ControllerRevisions.Kind).Put(kinds.StatefulSets.Kind, set).
-			Remember(events.Outcome{Key: web, Lane: events.Tell, UID: c.uid, Results: c.results})
+			Remember(events.Outcome{Key: web, Lane: events.LaneStatus, UID: c.uid, Results: c.results})
 		if v, _ := observe(world, web); !slices.Equal(v.Told, c.want) {
 			t.Errorf("%s: %q have been told, want %q", what, v.Told, c.want)
 		}
@@ -374,8 +374,8 @@ func TestWhatIsSeenOfOddSets(t *testing.T) {
 // At most 500 pods are created in a turn, as many as upstream does in a batch.
 func TestAVeryLargeSet(t *testing.T) {
 	v := lined(1200)
-	if parallel(&v); len(decide(v, now).In(events.Act).Commands) != 500 {
-		t.Errorf("it does %d things in a turn", len(decide(v, now).In(events.Act).Commands))
+	if parallel(&v); len(decide(v, now).In(events.LaneWrite).Commands) != 500 {
+		t.Errorf("it does %d things in a turn", len(decide(v, now).In(events.LaneWrite).Commands))
 	}
 }
 

@@ -30,7 +30,7 @@ func (s stage) report() reconcile.Decision {
 	return d
 }
 
-// passing tells whether a status is an intermediate one that no reader waits for: not all
+// passing reports whether a status is an intermediate one that no reader waits for: not all
 // pods exist, are available and have the update revision, and the status does not decide
 // which pods are created.
 func (s stage) passing(next appsv1.StatefulSetStatus) bool {

@@ -110,5 +110,5 @@ func (v *View) hear(r events.Result, at time.Time) {
 	v.Leases[r.Ref.Name] = identifies(lease)
 }
 
-// identifies tells whether a lease is the identity of an API server.
+// identifies reports whether a lease is the identity of an API server.
 func identifies(lease metav1.Object) bool { return lease.GetLabels()[identity] == apiServer }

@@ -54,7 +54,7 @@ func (v View) ask() []events.Command {
 	return all
 }
 
-// told tells whether there is an answer about every unseen lease.
+// told reports whether there is an answer about every unseen lease.
 func (v View) told() bool {
 	return !slices.ContainsFunc(v.Unseen, func(server string) bool { _, ok := v.Leases[server]; return !ok })
 }

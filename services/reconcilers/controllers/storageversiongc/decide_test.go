@@ -136,7 +136,7 @@ func TestObserve(t *testing.T) {
 		}
 		return r
 	}
-	last := events.Outcome{Key: key, Lane: events.Act, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{
+	last := events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{
 		result("a", events.Answered, lease("a", apiServer)), result("b", events.Answered, lease("b", "kube-scheduler")),
 		result("c", events.Absent, nil), result("d", events.Failed, nil), result("e", events.Answered, "no lease"), result("f", events.Answered, events.Users{}),
 	}}

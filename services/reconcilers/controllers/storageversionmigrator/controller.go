@@ -127,7 +127,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if !running(m) {
 		v.Ahead = ahead(m, reconcile.List(s, kinds.StorageVersionMigrations, ""))
 	}
-	last, asked := reconcile.LastOf(s, k, events.Act, m)
+	last, asked := reconcile.LastOf(s, k, events.LaneWrite, m)
 	if !asked {
 		return v, true
 	}
@@ -137,7 +137,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if last.ResourceVersion != m.ResourceVersion {
 		v.Definition = nil // it was the answer of another step
 	}
-	if told, ok := reconcile.LastOf(s, k, events.Tell, m); ok && told.ResourceVersion == m.ResourceVersion && !told.Decided.Before(last.Decided) {
+	if told, ok := reconcile.LastOf(s, k, events.LaneStatus, m); ok && told.ResourceVersion == m.ResourceVersion && !told.Decided.Before(last.Decided) {
 		for _, r := range told.Results {
 			v.hearMarking(r)
 		}

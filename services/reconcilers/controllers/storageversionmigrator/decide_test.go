@@ -214,7 +214,7 @@ func TestWhatIsHeard(t *testing.T) {
 		"an object that is gone":           {result("widgets.example.com", "w", events.Absent, 404, "", ""), ``},
 		"an object that was written":       {result("widgets.example.com", "w", events.Applied, 0, "", ""), ``},
 	} {
-		last := events.Outcome{Key: events.Key{Name: "m"}, Lane: events.Act, UID: "uid-m", ResourceVersion: "7", At: now, Decided: now, Results: []events.Result{c.r}}
+		last := events.Outcome{Key: events.Key{Name: "m"}, Lane: events.LaneWrite, UID: "uid-m", ResourceVersion: "7", At: now, Decided: now, Results: []events.Result{c.r}}
 		v, _ := observe(reconciletest.NewWorld().Put(kinds.StorageVersionMigrations.Kind, of("m")).Remember(last), events.Key{Name: "m"})
 		v.Migration = nil
 		text, err := json.Marshal(v)
@@ -246,8 +246,8 @@ func TestWhenADefinitionIsMarked(t *testing.T) {
 	} {
 		key := events.Key{Name: "m"}
 		world := reconciletest.NewWorld().Put(kinds.StorageVersionMigrations.Kind, of("m")).
-			Remember(events.Outcome{Key: key, Lane: events.Act, UID: "uid-m", ResourceVersion: c.asked, At: now, Decided: now, Results: []events.Result{answer}}).
-			Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "uid-m", ResourceVersion: c.wrote, At: now.Add(c.later), Decided: now.Add(c.later),
+			Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "uid-m", ResourceVersion: c.asked, At: now, Decided: now, Results: []events.Result{answer}}).
+			Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "uid-m", ResourceVersion: c.wrote, At: now.Add(c.later), Decided: now.Add(c.later),
 				Results: []events.Result{result(definitions.Name, "widgets.example.com", c.status, 0, "", "")}})
 		if v, ok := observe(world, key); !ok || (v.Definition != nil) != c.known || v.Marked != c.marked {
 			t.Errorf("%s: it sees %+v, %t", what, v, ok)
@@ -262,7 +262,7 @@ func TestARefusedConditionIsWrittenAgain(t *testing.T) {
 	answer := result(definitions.Name, "widgets.example.com", events.Answered, 0, "", `{"metadata":{"name":"widgets.example.com","uid":"d"}}`)
 	for what, m := range map[string]*migration{"begins": of("m"), "ends": of("m", is(runs), is(good))} {
 		world := reconciletest.NewWorld().Put(kinds.StorageVersionMigrations.Kind, m).
-			Remember(events.Outcome{Key: key, Lane: events.Act, UID: "uid-m", ResourceVersion: "7", At: now, Decided: now, Results: []events.Result{answer}})
+			Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "uid-m", ResourceVersion: "7", At: now, Decided: now, Results: []events.Result{answer}})
 		var wrote []string
 		for n := range 5 {
 			v, ok := observe(world, key)
@@ -279,7 +279,7 @@ func TestARefusedConditionIsWrittenAgain(t *testing.T) {
 				r.Answer = &events.Answer{Note: c.Note}
 			}
 			at := now.Add(time.Duration(n+1) * time.Second)
-			world.Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "uid-m", ResourceVersion: "7", At: at, Decided: at, Results: []events.Result{r}})
+			world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "uid-m", ResourceVersion: "7", At: at, Decided: at, Results: []events.Result{r}})
 		}
 		of := string(kinds.StorageVersionMigrations.Name)
 		if want := []string{string(definitions.Name), of, of, of, of}; !slices.Equal(wrote, want) {

@@ -47,7 +47,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Verb: events.VerbPatch, Kind: kinds.Pods.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"},
 				Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{string(corev1.DisruptionTarget)}}, {Path: ".status.conditions[*].reason", One: []string{why}}}},
 		},
-		Tells: reconcile.Tells{
+		Events: reconcile.EventPromises{
 			{Kind: kinds.Pods.Kind, On: reconcile.Itself, Reasons: []string{"TaintManagerEviction"}},
 		},
 		Remembers: true,
@@ -90,7 +90,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if n, ok := reconcile.Get(s, kinds.Nodes, "", p.Spec.NodeName); ok {
 		v.Taints = driving(n)
 	}
-	if last, ok := reconcile.LastOf(s, k, events.Tell, p); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, p); ok {
 		v.Stay = noted(last)
 	}
 	return v, true

@@ -59,7 +59,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-// tolerates tells whether the pod tolerates all taints, and for how long: the shortest of
+// tolerates reports whether the pod tolerates all taints, and for how long: the shortest of
 // the limited tolerations.
 func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
 	numbers := v.Gates.On(gate.TaintTolerationComparisonOperators)
@@ -77,7 +77,7 @@ func (v View) tolerates() (all bool, patience time.Duration, limited bool) {
 	return true, patience, limited
 }
 
-// outlived tells whether the pod has outlived its stay: all taints were added after its
+// outlived reports whether the pod has outlived its stay: all taints were added after its
 // end, so the earlier taints were removed unseen, and these are others. A taint time in
 // the future does not count.
 func (v View) outlived(now time.Time) bool {
@@ -117,7 +117,7 @@ func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision 
 		return reconcile.Do(because, c)
 	}
 	told := v.record("Marking for deletion Pod %s").OnApplied
-	d := reconcile.Do(because, reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.Tell(told, nil)))
+	d := reconcile.Do(because, reconcile.Delete(kinds.Pods.Kind, v.Pod, reconcile.WithEvents(told, nil)))
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: v.Pod.Namespace, Name: v.Pod.Name}
 	over := said.LastTransitionTime.Time
 	if stay != nil {
@@ -127,7 +127,7 @@ func (v View) end(because string, stay *Stay, now time.Time) reconcile.Decision 
 	return d
 }
 
-// marked tells whether the pod already has the condition.
+// marked reports whether the pod already has the condition.
 func (v View) marked() bool {
 	said := v.disruption()
 	return said.Status == corev1.ConditionTrue && said.Reason == why

@@ -146,7 +146,7 @@ func TestObserve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := events.Outcome{Key: key, Lane: events.Tell, UID: p.UID, Results: []events.Result{{}, {Answer: &events.Answer{Note: note}}}}
+	said := events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.UID, Results: []events.Result{{}, {Answer: &events.Answer{Note: note}}}}
 	world := reconciletest.NewWorld().Put(kinds.Pods.Kind, p).Remember(said).
 		Put(kinds.Nodes.Kind, node("n1", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute))
 	if v, ok := Controller.Observe(world, key); !ok || v.Pod != p || len(v.Taints) != 1 || v.Stay == nil || !v.Stay.Until.Equal(now.Add(time.Minute)) {

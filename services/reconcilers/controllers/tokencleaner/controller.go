@@ -59,7 +59,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		return View{}, false
 	}
 	v := View{Secret: secret}
-	if last, ok := reconcile.LastOf(s, k, events.Act, secret); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, secret); ok {
 		for _, r := range last.Results {
 			v.hear(r, last.ResourceVersion == secret.ResourceVersion, last.At)
 		}

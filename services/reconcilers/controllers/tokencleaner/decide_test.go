@@ -117,7 +117,7 @@ func TestWhatAnAnswerIsAbout(t *testing.T) {
 			}
 			r.Answer = &events.Answer{Body: text}
 		}
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{r}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{r}})
 		v, ok := observe(world, key)
 		if !ok || !reflect.DeepEqual(v.Expiry, c.want) || (v.Unread != nil) != c.unread {
 			t.Errorf("%s: it sees %+v, %v", what, v.Expiry, v.Unread)

@@ -87,7 +87,7 @@ func TestObserve(t *testing.T) {
 	}
 	answer := func(uid types.UID, version string, status events.Status, body string) events.Outcome {
 		return events.Outcome{
-			Key: key, Lane: events.Act, UID: uid, ResourceVersion: version, At: reconciletest.Now,
+			Key: key, Lane: events.LaneWrite, UID: uid, ResourceVersion: version, At: reconciletest.Now,
 			Results: []events.Result{{Status: status, Answer: &events.Answer{Body: json.RawMessage(body)}}},
 		}
 	}

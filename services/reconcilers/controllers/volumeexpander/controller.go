@@ -38,7 +38,7 @@ var Controller = reconcile.Controller[View]{
 		{Verb: events.VerbPatch, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status", On: reconcile.Itself, Unchanged: true,
 			Fields: []string{".metadata.annotations['" + resizer + "']"}},
 	},
-	Tells: reconcile.Tells{
+	Events: reconcile.EventPromises{
 		{Kind: kinds.PersistentVolumeClaims.Kind, On: reconcile.Itself, Reasons: []string{external}},
 	},
 	Remembers: true,
@@ -70,7 +70,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	v := View{Claim: claim}
 	v.Volume, _ = reconcile.Get(s, kinds.PersistentVolumes, "", claim.Spec.VolumeName)
-	if last, ok := reconcile.LastOf(s, k, events.Tell, claim); ok {
+	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, claim); ok {
 		for _, r := range last.Results {
 			if r.OK() && r.Ref.Kind == kinds.Events.Name {
 				v.Told = append(v.Told, r.Ref.Name)

@@ -41,13 +41,13 @@ func decide(v View, _ time.Time) reconcile.Decision {
 	}
 }
 
-// bound tells whether the volume is bound to the claim.
+// bound reports whether the volume is bound to the claim.
 func (v View) bound() bool {
 	ref := v.Volume.Spec.ClaimRef
 	return ref != nil && ref.Namespace == v.Claim.Namespace && ref.UID == v.Claim.UID
 }
 
-// wants tells whether the claim requests more than it has, or its volume is still being
+// wants reports whether the claim requests more than it has, or its volume is still being
 // expanded.
 func (v View) wants() bool {
 	asked, had := v.Claim.Spec.Resources.Requests[corev1.ResourceStorage], v.Claim.Status.Capacity[corev1.ResourceStorage]
@@ -78,7 +78,7 @@ func (v View) name(driver string) events.Command {
 	failed := v.notice(corev1.EventTypeWarning, "error setting resizer annotation to pvc "+v.Claim.Namespace+"/"+v.Claim.Name+", with error {error}")
 	c := reconcile.Patch(kinds.PersistentVolumeClaims.Kind, v.Claim, types.StrategicMergePatchType, reconcile.Body(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]string{resizer: driver}},
-	}), reconcile.IfUnchanged(v.Claim), reconcile.Tell(nil, &failed))
+	}), reconcile.IfUnchanged(v.Claim), reconcile.WithEvents(nil, &failed))
 	c.Subresource = "status"
 	return c
 }

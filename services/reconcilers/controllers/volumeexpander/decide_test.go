@@ -120,7 +120,7 @@ func TestObserve(t *testing.T) {
 	}
 	pv := volume(corev1.PersistentVolumeSource{})
 	event, patch := events.Ref{Kind: kinds.Events.Name, Namespace: "shop", Name: "told"}, events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: "shop", Name: "data"}
-	world.Put(kinds.PersistentVolumes.Kind, pv).Remember(events.Outcome{Key: key, Lane: events.Tell, UID: "c", Results: []events.Result{
+	world.Put(kinds.PersistentVolumes.Kind, pv).Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "c", Results: []events.Result{
 		{Ref: event, Status: events.Applied}, {Ref: patch, Status: events.Applied},
 		{Ref: events.Ref{Kind: kinds.Events.Name, Namespace: "shop", Name: "not told"}, Status: events.Refused},
 	}})

@@ -18,7 +18,7 @@ func Volume(claim *corev1.PersistentVolumeClaim) string {
 	return claim.Spec.VolumeName
 }
 
-// Bound tells whether a volume and a claim are bound to each other.
+// Bound reports whether a volume and a claim are bound to each other.
 func Bound(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return Volume(claim) == pv.Name && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID == claim.UID
 }
@@ -36,7 +36,7 @@ func Of(s reconcile.Snapshot, pv *corev1.PersistentVolume) *corev1.PersistentVol
 	return claim
 }
 
-// Used tells whether a volume of a pod is a claim. The claim of an ephemeral volume must be
+// Used reports whether a volume of a pod is a claim. The claim of an ephemeral volume must be
 // controlled by the pod.
 func Used(p *corev1.Pod, of *corev1.Volume, claim *corev1.PersistentVolumeClaim) bool {
 	name, own := events.ClaimOf(p, of)

@@ -80,7 +80,7 @@ func silentlyIn[Logger any](translate func(Logger, *corev1.Volume, string) (*cor
 	return translate(none, of, namespace)
 }
 
-// TakenOver tells whether a driver has replaced an in-tree plugin.
+// TakenOver reports whether a driver has replaced an in-tree plugin.
 func TakenOver(driver string) bool { return translation.New().IsMigratedCSIDriverByName(driver) }
 
 // Name is the name of the volume in the statuses of nodes.

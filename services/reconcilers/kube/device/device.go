@@ -48,12 +48,12 @@ func ClaimOf(p *corev1.Pod, e *corev1.PodResourceClaim) (Standing, string) {
 	return Unnamed, ""
 }
 
-// IsPod tells whether a reservation is for a pod, and not for a consumer of an unknown kind.
+// IsPod reports whether a reservation is for a pod, and not for a consumer of an unknown kind.
 func IsPod(by resourcev1.ResourceClaimConsumerReference) bool {
 	return by.APIGroup == "" && by.Resource == "pods"
 }
 
-// Reserved tells whether a claim is reserved for a pod.
+// Reserved reports whether a claim is reserved for a pod.
 func Reserved(claim *resourcev1.ResourceClaim, p *corev1.Pod) bool {
 	for _, by := range claim.Status.ReservedFor {
 		if by.UID == p.UID {
@@ -63,7 +63,7 @@ func Reserved(claim *resourcev1.ResourceClaim, p *corev1.Pod) bool {
 	return false
 }
 
-// Tolerates tells whether a toleration tolerates a taint. The caller decides which effects
+// Tolerates reports whether a toleration tolerates a taint. The caller decides which effects
 // count.
 //
 // Upstream: k8s.io/dynamic-resource-allocation/resourceclaim, ToleratesTaint.

@@ -113,7 +113,7 @@ func NewSet(endpoints []discoveryv1.Endpoint) *Set {
 func (s *Set) Len() int { return len(s.left) }
 
 // Keep removes the endpoints of a slice from the set and returns them as they are now;
-// touched tells whether one of them has changed.
+// touched reports whether one of them has changed.
 func (s *Set) Keep(had []discoveryv1.Endpoint) (kept []discoveryv1.Endpoint, touched bool) {
 	for _, old := range had {
 		key := Identity(old)

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Has tells whether an object has a finalizer.
+// Has reports whether an object has a finalizer.
 func Has(obj metav1.Object, name string) bool { return slices.Contains(obj.GetFinalizers(), name) }
 
 // Add adds a finalizer to an object, which must not be shared.

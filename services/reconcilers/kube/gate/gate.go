@@ -114,7 +114,7 @@ func Known() []Gate {
 // Set holds the gates that differ from their defaults; nil for none.
 type Set map[string]bool
 
-// On tells whether a gate is on. The name must be one of the constants here.
+// On reports whether a gate is on. The name must be one of the constants here.
 func (s Set) On(name string) bool {
 	if on, set := s[name]; set {
 		return on

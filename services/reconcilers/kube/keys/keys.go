@@ -25,7 +25,7 @@ func (s *Set) Add(key events.Key) {
 	s.has[key], s.all = true, append(s.all, key)
 }
 
-// Has tells whether a key was added.
+// Has reports whether a key was added.
 func (s *Set) Has(key events.Key) bool { return s.has[key] }
 
 // All returns the keys; nil if there are none.

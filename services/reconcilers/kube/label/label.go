@@ -27,7 +27,7 @@ func Selector(s *metav1.LabelSelector) (selector labels.Selector, ok bool) {
 	return selector, true
 }
 
-// plain tells whether a selector has only labels that are obviously well-formed. Nearly
+// plain reports whether a selector has only labels that are obviously well-formed. Nearly
 // all do, and the library's check, by regular expressions, took a twelfth of a turn.
 func plain(s *metav1.LabelSelector) bool {
 	if s == nil || len(s.MatchLabels) == 0 || len(s.MatchExpressions) > 0 {
@@ -41,7 +41,7 @@ func plain(s *metav1.LabelSelector) bool {
 	return true
 }
 
-// word tells whether a string is a valid label value, or a label key without a prefix.
+// word reports whether a string is a valid label value, or a label key without a prefix.
 func word(s string) bool {
 	for i := range len(s) {
 		letter := 'a' <= s[i] && s[i] <= 'z' || 'A' <= s[i] && s[i] <= 'Z' || '0' <= s[i] && s[i] <= '9'
@@ -53,7 +53,7 @@ func word(s string) bool {
 	return len(s) <= validation.LabelValueMaxLength
 }
 
-// Selects tells whether an API selector matches an object's labels.
+// Selects reports whether an API selector matches an object's labels.
 func Selects(s *metav1.LabelSelector, obj metav1.Object) bool {
 	selector, ok := Selector(s)
 	return ok && selector.Matches(labels.Set(obj.GetLabels()))
@@ -77,7 +77,7 @@ func SelectorWith(s *metav1.LabelSelector, key, value string) *metav1.LabelSelec
 	return more
 }
 
-// Covers tells whether labels include all wanted labels, with their values.
+// Covers reports whether labels include all wanted labels, with their values.
 func Covers(have, wanted map[string]string) bool {
 	for key, value := range wanted {
 		if got, ok := have[key]; !ok || got != value {

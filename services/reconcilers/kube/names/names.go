@@ -36,7 +36,7 @@ func Prefix(owner string) string {
 	return owner + "-"
 }
 
-// Derives tells whether a name has the form of the names of an owner's dependents.
+// Derives reports whether a name has the form of the names of an owner's dependents.
 func Derives(owner, name string) bool {
 	suffix, ok := strings.CutPrefix(name, stem(owner))
 	return ok && len(suffix) == suffixLength && strings.Trim(suffix, alphabet) == ""
@@ -70,7 +70,7 @@ func Suffixed(base string, owner metav1.Object, attempt uint64, count int, taken
 // Attempt is the attempt number for an owner's next creates: another number than
 // before if the key's last turn failed, and 0 otherwise.
 func Attempt(s reconcile.Snapshot, k events.Key, owner metav1.Object) uint64 {
-	last, ok := reconcile.LastOf(s, k, events.Act, owner)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, owner)
 	if !ok {
 		return 0
 	}

@@ -109,7 +109,7 @@ func TestOnlyAFailureIsAnotherAttempt(t *testing.T) {
 		t.Errorf("before anything was done it is attempt %d", got)
 	}
 	for status, want := range map[events.Status]uint64{events.Applied: 0, events.Refused: 9} {
-		world.Remember(events.Outcome{Key: key, Lane: events.Act, UID: "u", Turn: 9, Results: []events.Result{{Status: status}}})
+		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", Turn: 9, Results: []events.Result{{Status: status}}})
 		if got := names.Attempt(world, key, web); got != want {
 			t.Errorf("after turn 9 was %s it is attempt %d, want %d", status, got, want)
 		}

@@ -18,13 +18,13 @@ func Of(obj metav1.Object) (controller metav1.OwnerReference, ok bool) {
 	return metav1.OwnerReference{}, false
 }
 
-// Controls tells whether an owner controls an object.
+// Controls reports whether an owner controls an object.
 func Controls(owner, obj metav1.Object) bool {
 	ref := metav1.GetControllerOfNoCopy(obj)
 	return ref != nil && ref.UID == owner.GetUID()
 }
 
-// Refers tells whether a reference names an object of a kind. It compares the
+// Refers reports whether a reference names an object of a kind. It compares the
 // group but not the version, because an object is the same in every version.
 func Refers(ref metav1.OwnerReference, kind kinds.Kind, owner metav1.Object) bool {
 	group, err := schema.ParseGroupVersion(ref.APIVersion)

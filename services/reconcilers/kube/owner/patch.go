@@ -48,7 +48,7 @@ func removals(owners ...types.UID) []removal {
 	return all
 }
 
-// mergesByKey tells whether the API server can merge owner references one by
+// mergesByKey reports whether the API server can merge owner references one by
 // one. It can for kinds with Go types; a patch of a custom resource must give
 // the whole list. To take an unknown built-in kind for a custom one costs a
 // conflict at worst.

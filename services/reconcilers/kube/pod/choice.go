@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// AsGood tells whether [ToDelete] might as well put one pod before the other as
+// AsGood reports whether [ToDelete] might as well put one pod before the other as
 // the reverse. The two differ at most in their ages, and by at most one step on
 // the scale of powers of two, which a moment may change.
 func AsGood(a, b *corev1.Pod, crowd Crowd, costs bool, now time.Time) bool {

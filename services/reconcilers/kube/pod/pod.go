@@ -58,7 +58,7 @@ func AvailableAt(p *corev1.Pod, minReadySeconds int32) (at time.Time, ok bool) {
 	return since.Add(time.Duration(minReadySeconds) * time.Second), true
 }
 
-// Sidecar tells whether an init container is a sidecar.
+// Sidecar reports whether an init container is a sidecar.
 func Sidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

@@ -22,7 +22,7 @@ func (c Crowd) Join(p *corev1.Pod) {
 
 // ToDelete picks count pods to delete when there are too many, first to go first.
 // crowd counts related pods by node, so that nodes with many lose one before nodes
-// with few; it may be nil. costs tells whether [DeletionCost] counts.
+// with few; it may be nil. costs reports whether [DeletionCost] counts.
 //
 // Upstream: pkg/controller/controller_utils.go, ActivePodsWithRanks. As there, times
 // count by powers of two, so that about equally old pods go in the order of their
@@ -183,7 +183,7 @@ func restarts(p *corev1.Pod) (regular, sidecars int) {
 	return regular, sidecars
 }
 
-// beside tells whether an init container is a sidecar.
+// beside reports whether an init container is a sidecar.
 func beside(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; c.Name == name && Sidecar(c) {

@@ -55,10 +55,10 @@ func (v View) rest(now time.Time) time.Time {
 	return last.Add(min(max(last.Sub(first), shortestRest), longestRest))
 }
 
-// turnedAway tells whether a pod failed before any of its containers was created.
+// turnedAway reports whether a pod failed before any of its containers was created.
 func turnedAway(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed && !started(p) }
 
-// started tells whether a node has started a pod.
+// started reports whether a node has started a pod.
 func started(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodRunning || p.Status.Phase == corev1.PodSucceeded ||
 		len(p.Status.ContainerStatuses)+len(p.Status.InitContainerStatuses) > 0

@@ -18,7 +18,7 @@ func TestPodsThatAreTurnedAwayAreReplacedEverMoreSlowly(t *testing.T) {
 	clock, perMinute := now, map[int]int{}
 	for clock.Before(now.Add(20 * time.Minute)) {
 		d := decide(v, clock)
-		creates := d.In(events.Act).Commands
+		creates := d.In(events.LaneWrite).Commands
 		if len(creates) == 0 {
 			if !d.WakeAt.After(clock) {
 				t.Fatalf("at %v no pod is created, and no turn follows: %+v", clock, d)

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
 
-// AsGood tells whether [Sets.Decide] might as well have deleted the pod other
+// AsGood reports whether [Sets.Decide] might as well have deleted the pod other
 // as the pod chosen.
 func AsGood(v View, chosen, other types.UID, now time.Time) bool {
 	a, b := v.pod(chosen), v.pod(other)

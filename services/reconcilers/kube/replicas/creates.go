@@ -29,7 +29,7 @@ func (s Sets[T]) creates(v View, count int) []events.Command {
 		attempt = v.Failure.Attempt
 	}
 	body := template.Pod(&v.Set.Spec.Template, s.Kind.Kind, v.Set)
-	told := reconcile.Tell(
+	told := reconcile.WithEvents(
 		s.notice(v, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: {name}"),
 		s.notice(v, corev1.EventTypeWarning, "FailedCreate", "Error creating: {error}"),
 	)
@@ -42,7 +42,7 @@ func (s Sets[T]) creates(v View, count int) []events.Command {
 
 // deletions returns deletes of pods.
 func (s Sets[T]) deletions(v View, toDelete []*corev1.Pod) []events.Command {
-	told := reconcile.Tell(
+	told := reconcile.WithEvents(
 		s.notice(v, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: {name}"),
 		s.notice(v, corev1.EventTypeWarning, "FailedDelete", "Error deleting: {error}"),
 	)

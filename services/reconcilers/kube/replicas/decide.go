@@ -43,7 +43,7 @@ func (v View) living() []*corev1.Pod {
 }
 
 // scale decides about pods. Adoptions and releases come first and alone: only
-// their outcome tells whether an orphan was adopted, and a pod that was not
+// their outcome reports whether an orphan was adopted, and a pod that was not
 // must neither be counted nor deleted.
 //
 // Upstream: a claim that fails ends the sync before anything is scaled.

@@ -79,7 +79,7 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 
 func TestABurstIsBoundedAndSharesItsBody(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 10_000)}
-	creates := decide(v, now).In(events.Act).Commands
+	creates := decide(v, now).In(events.LaneWrite).Commands
 	if len(creates) != Burst {
 		t.Fatalf("%d creates, want %d", len(creates), Burst)
 	}
@@ -93,22 +93,22 @@ func TestABurstIsBoundedAndSharesItsBody(t *testing.T) {
 		}
 		seen[b.Name] = true
 	}
-	again := decide(v, now.Add(time.Hour)).In(events.Act).Commands
+	again := decide(v, now.Add(time.Hour)).In(events.LaneWrite).Commands
 	if !slices.EqualFunc(creates, again, func(a, b events.Command) bool { return a.Name == b.Name }) {
 		t.Error("the names depend on more than the view")
 	}
 	v.Failure = &Failure{Attempt: 7, Result: events.Result{Status: events.Conflict}}
-	if other := decide(v, now).In(events.Act).Commands; other[0].Name == creates[0].Name {
+	if other := decide(v, now).In(events.LaneWrite).Commands; other[0].Name == creates[0].Name {
 		t.Errorf("after a conflict the first pod is still called %s", other[0].Name)
 	}
 }
 
 func TestNothingIsCreatedUnderANameThatIsTaken(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 3)}
-	wanted := decide(v, now).In(events.Act).Commands
+	wanted := decide(v, now).In(events.LaneWrite).Commands
 	// One of them is there in a state that does not count.
 	v.Pods = []*corev1.Pod{reconciletest.Pod(wanted[1].Name, of(v.Set), reconciletest.InPhase(corev1.PodFailed))}
-	creates := decide(v, now).In(events.Act).Commands
+	creates := decide(v, now).In(events.LaneWrite).Commands
 	if len(creates) != 3 || creates[0].Name != wanted[0].Name || creates[1].Name != wanted[2].Name {
 		t.Errorf("with %s taken of %v, the creates are %v", wanted[1].Name, wanted, creates)
 	}
@@ -120,7 +120,7 @@ func TestDeletionsAreBounded(t *testing.T) {
 	for i := range Burst + 1 {
 		v.Pods = append(v.Pods, reconciletest.Pod(fmt.Sprintf("web-%d", i), of(set)))
 	}
-	if deletions := decide(v, now).In(events.Act).Commands; len(deletions) != Burst {
+	if deletions := decide(v, now).In(events.LaneWrite).Commands; len(deletions) != Burst {
 		t.Errorf("%d deletions, want %d", len(deletions), Burst)
 	}
 }

@@ -110,7 +110,7 @@ func TestTheCrowdOfSiblingsChoosesWhoGoes(t *testing.T) {
 	if len(v.Crowd) != 2 || v.Crowd["n1"] != 1 || v.Crowd["n2"] != 2 {
 		t.Errorf("the crowd is %v, want one on n1 and two on n2", v.Crowd)
 	}
-	deletions := decide(v, now).In(events.Act).Commands
+	deletions := decide(v, now).In(events.LaneWrite).Commands
 	if len(deletions) != 1 || deletions[0].Name != "b" {
 		t.Errorf("decided %v, want the deletion of b, which has company", deletions)
 	}
@@ -120,13 +120,13 @@ func TestObserveRemembersWhatFailed(t *testing.T) {
 	web := reconciletest.ReplicaSet("web", 2)
 	world := reconciletest.NewWorld().Put(kinds.ReplicaSets.Kind, web)
 	refusal := events.Result{Command: 1, Status: events.Refused, Message: "exceeded quota"}
-	world.Remember(events.Outcome{Key: key("web"), UID: web.UID, Lane: events.Act, Turn: 9, Results: []events.Result{
+	world.Remember(events.Outcome{Key: key("web"), UID: web.UID, Lane: events.LaneWrite, Turn: 9, Results: []events.Result{
 		{Status: events.Applied}, refusal, {Command: 2, Status: events.Skipped},
 	}})
 	if v, _ := observe(world, key("web")); v.Failure == nil || v.Failure.Attempt != 9 || v.Failure.Result != refusal {
 		t.Errorf("it remembers %+v, want the refusal in turn 9", v.Failure)
 	}
-	world.Remember(events.Outcome{Key: key("web"), UID: web.UID, Lane: events.Act, Turn: 10, Results: []events.Result{{Status: events.Applied}}})
+	world.Remember(events.Outcome{Key: key("web"), UID: web.UID, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Applied}}})
 	if v, _ := observe(world, key("web")); v.Failure != nil {
 		t.Errorf("after a success it remembers %+v", v.Failure)
 	}

@@ -46,9 +46,9 @@ type Sets[T metav1.Object] struct {
 	ReplicaSet func(T) *appsv1.ReplicaSet
 	// With returns a set with another status. It may share parts with the old one.
 	With func(set *appsv1.ReplicaSet, status appsv1.ReplicaSetStatus) metav1.Object
-	// CountsLeaving tells whether the status counts terminating pods.
+	// CountsLeaving reports whether the status counts terminating pods.
 	CountsLeaving bool
-	// Siblings tells whether pods are deleted first from nodes with many pods of the
+	// Siblings reports whether pods are deleted first from nodes with many pods of the
 	// sets of one controller.
 	Siblings bool
 	// Gates are the feature gates that differ from their defaults.
@@ -65,9 +65,9 @@ func (s Sets[T]) Writes() reconcile.Writes {
 	}
 }
 
-// Tells is the promise of the Events.
-func (s Sets[T]) Tells() reconcile.Tells {
-	return reconcile.Tells{{
+// Events is the promise of the Events.
+func (s Sets[T]) Events() reconcile.EventPromises {
+	return reconcile.EventPromises{{
 		Kind: s.Kind.Kind, On: reconcile.Itself, Reasons: []string{"SuccessfulCreate", "FailedCreate", "SuccessfulDelete", "FailedDelete"},
 	}}
 }
@@ -138,7 +138,7 @@ func (s Sets[T]) Observe(snapshot reconcile.Snapshot, k events.Key) (View, bool)
 }
 
 func failure(s reconcile.Snapshot, k events.Key, set *appsv1.ReplicaSet) *Failure {
-	last, ok := reconcile.LastOf(s, k, events.Act, set)
+	last, ok := reconcile.LastOf(s, k, events.LaneWrite, set)
 	if !ok {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (v View) wanted() int {
 	return int(*v.Set.Spec.Replicas)
 }
 
-// available tells whether a pod counts as available to this set.
+// available reports whether a pod counts as available to this set.
 func (v View) available(p *corev1.Pod, now time.Time) bool {
 	return pod.Available(p, v.Set.Spec.MinReadySeconds, now)
 }

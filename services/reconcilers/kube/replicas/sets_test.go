@@ -25,7 +25,7 @@ var sets = Sets[*appsv1.ReplicaSet]{
 }
 
 var controller = reconcile.Controller[View]{
-	Name: "sets", Owns: &kinds.ReplicaSets.Kind, Inputs: sets.Inputs(), Writes: sets.Writes(), Tells: sets.Tells(), StatusBlind: true, Metrics: Metrics(),
+	Name: "sets", Owns: &kinds.ReplicaSets.Kind, Inputs: sets.Inputs(), Writes: sets.Writes(), Events: sets.Events(), StatusBlind: true, Metrics: Metrics(),
 	Observe: sets.Observe, Decide: sets.Decide,
 }
 

@@ -36,7 +36,7 @@ func (s Sets[T]) report(v View, claim owner.Claim[*corev1.Pod], selector labels.
 	return d
 }
 
-// passing tells whether a status is an intermediate one that no reader waits for: not all
+// passing reports whether a status is an intermediate one that no reader waits for: not all
 // pods exist and are available, and nothing else in the status is new. During a rollout a
 // Deployment does wait for the status of each of its sets.
 func (v View) passing(status appsv1.ReplicaSetStatus) bool {
@@ -116,7 +116,7 @@ func (v View) trouble(claim owner.Claim[*corev1.Pod]) (reason, message string, f
 	}
 }
 
-// serious tells whether the API server prevented the change. After a conflict, or a turn
+// serious reports whether the API server prevented the change. After a conflict, or a turn
 // that came too late to be carried out, the next turn sees more.
 //
 // Upstream: what fails because the namespace is going away counts as done.
@@ -131,7 +131,7 @@ func (f *Failure) serious() bool {
 	}
 }
 
-// failedCreate tells whether the failure was that of a create: no pod has the name, and
+// failedCreate reports whether the failure was that of a create: no pod has the name, and
 // the name is one that the set gives. The turn need not be of the same kind as the present
 // one, because the wanted number may have changed since.
 func (v View) failedCreate() bool {
@@ -139,7 +139,7 @@ func (v View) failedCreate() bool {
 	return names.Derives(v.Set.Name, name) && !v.sees(name)
 }
 
-// failedDeletion tells whether the failure may have been that of a delete: the pod still
+// failedDeletion reports whether the failure may have been that of a delete: the pod still
 // exists.
 func (v View) failedDeletion() bool {
 	return v.Failure.Result.Status != events.Absent && v.sees(v.Failure.Result.Ref.Name)

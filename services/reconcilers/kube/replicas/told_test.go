@@ -21,7 +21,7 @@ import (
 // Upstream: calculateStatus and SetCondition.
 func TestWhichFailuresAreTold(t *testing.T) {
 	web := reconciletest.ReplicaSet("web", 2)
-	created := decide(View{Set: web}, now).In(events.Act).Commands[0].Name
+	created := decide(View{Set: web}, now).In(events.LaneWrite).Commands[0].Name
 	ref := func(name string) events.Ref { return events.Ref{Namespace: reconciletest.Namespace, Name: name} }
 	refused := events.Result{Status: events.Refused, Code: 403, Message: "no", Ref: ref(created)}
 	with := func(edit func(*events.Result)) *Failure {
@@ -92,7 +92,7 @@ func TestWhichFailuresAreTold(t *testing.T) {
 func TestBursts(t *testing.T) {
 	v := View{Set: reconciletest.ReplicaSet("web", 2000)}
 	d := decide(v, now)
-	if n := len(d.In(events.Act).Commands); n != 500 || !d.StatusBlind {
+	if n := len(d.In(events.LaneWrite).Commands); n != 500 || !d.StatusBlind {
 		t.Errorf("%d pods are created; blind to the status: %v", n, d.StatusBlind)
 	}
 }

@@ -100,7 +100,7 @@ func shuffled(t *rapid.T, v View) View {
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	v.Pods = slices.Clone(v.Pods)
 	for _, c := range d.Commands {
-		if c.Lane() == events.Act {
+		if c.Lane() == events.LaneWrite {
 			v.Failure = nil
 		}
 		at := slices.IndexFunc(v.Pods, func(p *corev1.Pod) bool { return p.Name == c.Name })

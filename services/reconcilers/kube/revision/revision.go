@@ -69,7 +69,7 @@ func Template(r *appsv1.ControllerRevision) (t *corev1.PodTemplateSpec, ok bool)
 	return said.Spec.Template, err == nil && said.Spec.Template != nil
 }
 
-// Holds tells whether a revision holds a template. It compares their meaning: an older API
+// Holds reports whether a revision holds a template. It compares their meaning: an older API
 // server may have encoded the same template differently, which is no reason to replace
 // pods.
 func Holds(r *appsv1.ControllerRevision, t *corev1.PodTemplateSpec) bool {

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Selects tells whether a service selects an object with these labels. Without a
+// Selects reports whether a service selects an object with these labels. Without a
 // selector it selects nothing, with an empty one everything.
 func Selects(s *corev1.Service, labels map[string]string) bool {
 	return s.Spec.Selector != nil && label.Covers(labels, s.Spec.Selector)
@@ -65,7 +65,7 @@ func Headless(s *corev1.Service) bool {
 	return s.Spec.ClusterIP == corev1.ClusterIPNone || s.Spec.ClusterIP == ""
 }
 
-// Reachable tells whether a pod has an address and may answer there. A terminating pod
+// Reachable reports whether a pod has an address and may answer there. A terminating pod
 // may, too.
 func Reachable(p *corev1.Pod) bool {
 	return !pod.Terminal(p) && (p.Status.PodIP != "" || len(p.Status.PodIPs) > 0)

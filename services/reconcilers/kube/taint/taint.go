@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 )
 
-// Tolerated tells whether one of some tolerations tolerates a taint. The operators Gt and Lt
+// Tolerated reports whether one of some tolerations tolerates a taint. The operators Gt and Lt
 // count only if numbers is true, which means that the feature gate
 // TaintTolerationComparisonOperators is on.
 //
@@ -29,7 +29,7 @@ func Tolerated(t corev1.Taint, by []corev1.Toleration, numbers bool) bool {
 	})
 }
 
-// beyond tells whether a taint's number is greater, or less, than a toleration's. A value
+// beyond reports whether a taint's number is greater, or less, than a toleration's. A value
 // that is not a decimal integer is neither.
 func beyond(has, limit string, how corev1.TolerationOperator) bool {
 	if len(content.IsDecimalInteger(has)) > 0 || len(content.IsDecimalInteger(limit)) > 0 {
@@ -43,7 +43,7 @@ func beyond(has, limit string, how corev1.TolerationOperator) bool {
 	return how == corev1.TolerationOpGt && a > b || how == corev1.TolerationOpLt && a < b
 }
 
-// Repels tells whether one of some taints has one of the effects and is not tolerated.
+// Repels reports whether one of some taints has one of the effects and is not tolerated.
 func Repels(taints []corev1.Taint, tolerations []corev1.Toleration, numbers bool, effects ...corev1.TaintEffect) bool {
 	return slices.ContainsFunc(taints, func(t corev1.Taint) bool {
 		return slices.Contains(effects, t.Effect) && !Tolerated(t, tolerations, numbers)

@@ -298,7 +298,7 @@ func (s *Server) list(path string) (items []any, ok bool) {
 	return items, true
 }
 
-// within tells whether an object is in a collection, of one namespace or of all.
+// within reports whether an object is in a collection, of one namespace or of all.
 func within(at, path string) bool {
 	if name, under := strings.CutPrefix(at, path+"/"); under {
 		return !strings.Contains(name, "/")

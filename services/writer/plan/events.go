@@ -8,17 +8,17 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Telling is a Kubernetes Event to be written because of a command.
-type Telling struct {
+// Event is a Kubernetes Event to be written because of a command.
+type Event struct {
 	Command int
 	events.Notice
 }
 
-// Tellings returns the Kubernetes Events for the results of a turn: the notice of each command
+// Events returns the Kubernetes Events for the results of a turn: the notice of each command
 // that was applied or that the API server rejected. An effect that existed before has had its
 // Event.
-func Tellings(t events.Turn, results []events.Result) []Telling {
-	var tellings []Telling
+func Events(t events.Turn, results []events.Result) []Event {
+	var all []Event
 	for _, r := range results {
 		if r.Command < 0 || r.Command >= len(t.Commands) {
 			continue
@@ -35,8 +35,8 @@ func Tellings(t events.Turn, results []events.Result) []Telling {
 		if n := t.NoticeAt(at); n != nil {
 			told := *n
 			told.Message = strings.NewReplacer("{name}", c.Name, "{error}", r.Message).Replace(told.Message)
-			tellings = append(tellings, Telling{Command: r.Command, Notice: told})
+			all = append(all, Event{Command: r.Command, Notice: told})
 		}
 	}
-	return tellings
+	return all
 }

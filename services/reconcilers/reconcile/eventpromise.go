@@ -10,7 +10,7 @@ import (
 
 // fit checks that the promise covers the Events of a command: their objects and their
 // reasons.
-func (w Tells) fit(owns *kinds.Kind, t events.Turn, c events.Command) error {
+func (w EventPromises) fit(owns *kinds.Kind, t events.Turn, c events.Command) error {
 	for _, n := range []*events.Notice{t.NoticeAt(c.Applied), t.NoticeAt(c.Failed), c.OnApplied, c.OnFailed} {
 		if n == nil {
 			continue
@@ -22,7 +22,7 @@ func (w Tells) fit(owns *kinds.Kind, t events.Turn, c events.Command) error {
 	return nil
 }
 
-func (w Tells) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
+func (w EventPromises) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 	var err error
 	for _, p := range w {
 		if !p.Any && (n.About.Kind != p.Kind.Kind || n.About.APIVersion != p.Kind.APIVersion()) {
@@ -38,7 +38,7 @@ func (w Tells) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 	return err
 }
 
-func (p Telling) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
+func (p EventPromise) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 	kind := p.Kind.Name
 	if p.Any {
 		kind = kindOf(owns, t) // the object reference has no resource name to compare
@@ -56,13 +56,13 @@ func (p Telling) holds(owns *kinds.Kind, t events.Turn, n events.Notice) error {
 	}
 }
 
-// called tells whether name is the kind's name in the API, as far as the kind is known.
+// called reports whether name is the kind's name in the API, as far as the kind is known.
 func called(kind kinds.Name, name string) bool {
 	k, known := kinds.Lookup(kind)
 	return !known || k.Kind == name
 }
 
-// reason tells whether a text can be an Event's reason: letters and digits, beginning
+// reason reports whether a text can be an Event's reason: letters and digits, beginning
 // with a capital.
 func reason(text string) bool {
 	for i, r := range text {

@@ -32,7 +32,7 @@ func TestWhoIsToldOfAResult(t *testing.T) {
 		"before all commands":    {events.Result{Command: -1, Status: events.Applied}, ""},
 	} {
 		got := ""
-		for _, told := range Tellings(turn, []events.Result{c.result}) {
+		for _, told := range Events(turn, []events.Result{c.result}) {
 			got = fmt.Sprint(told.Command, " ", told.Reason, " ", told.Message)
 		}
 		if got != c.want {
