@@ -25,10 +25,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	catalogue "github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/replay"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // The sizes of the two records that are replayed: one is almost all turns, the other almost all changes.
@@ -146,7 +146,7 @@ func rehearsed(ctx context.Context, r rehearsal, do func(b *stream.Bus, dir stri
 type rehearsal struct {
 	sets, turns, changes int
 
-	seen     *shell.History
+	seen     *cache.History
 	logs     map[kinds.Name]bus.Appender
 	tallies  map[kinds.Name]*events.Tally
 	version  int
@@ -158,7 +158,7 @@ type rehearsal struct {
 const actor = "replicaset-controller"
 
 func (r *rehearsal) make(ctx context.Context, b *stream.Bus) error {
-	r.seen, r.logs, r.tallies, r.position = shell.NewHistory(1), map[kinds.Name]bus.Appender{}, map[kinds.Name]*events.Tally{}, events.Position{}
+	r.seen, r.logs, r.tallies, r.position = cache.NewHistory(1), map[kinds.Name]bus.Appender{}, map[kinds.Name]*events.Tally{}, events.Position{}
 	for _, kind := range []kinds.Kind{kinds.ReplicaSets.Kind, kinds.Pods.Kind} {
 		if err := b.EnsureKind(ctx, kind); err != nil {
 			return err
@@ -253,7 +253,7 @@ func (r *rehearsal) say(ctx context.Context, kind kinds.Kind, object runtime.Obj
 	}
 	m.Sequence = r.logs[kind.Name].Last()
 	r.position[kind.Name] = m.Sequence
-	r.seen.Fold(kind.Name, []shell.Fact{shell.Read(kind, m)})
+	r.seen.Fold(kind.Name, []cache.Fact{cache.Read(kind, m)})
 	return nil
 }
 

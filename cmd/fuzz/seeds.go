@@ -50,7 +50,7 @@ var planters = []planter{
 	{target{"pkg/events/subject", "FuzzSubject"}, []string{"EV_", "TURN_", "OUTCOME_", "WAKE"}, func(m events.Message) string {
 		return fmt.Sprint(strings.Count(m.Subject, "."), strings.Split(m.Subject, ".")[0], strings.Contains(m.Subject, "%"))
 	}, func(m events.Message) []any { return []any{m.Subject} }},
-	{target{"services/reconcilers/shell", "FuzzFold"}, []string{"EV_"}, shapeOfDelta, whole},
+	{target{"services/reconcilers/cache", "FuzzFold"}, []string{"EV_"}, shapeOfDelta, whole},
 	{target{"services/writer/apply", "FuzzDoor"}, []string{"TURN_"}, shapeOfTurn, func(m events.Message) []any { return []any{m.Data, []byte("\x00\x04\x02")} }},
 	{target{"services/writer/plan", "FuzzTurn"}, []string{"TURN_"}, shapeOfTurn, func(m events.Message) []any { return []any{m.Data, uint16(200), false} }},
 }

@@ -1,6 +1,8 @@
 package events
 
 import (
+	"cmp"
+
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -33,6 +35,11 @@ func (k Key) String() string {
 
 // String writes a reference as "pods:default/web".
 func (r Ref) String() string { return Key(r).String() }
+
+// Compare orders by kind, namespace and name.
+func (r Ref) Compare(other Ref) int {
+	return cmp.Or(cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.Namespace, other.Namespace), cmp.Compare(r.Name, other.Name))
+}
 
 // Slot is the slot of the key's messages; see [SlotOf].
 func (k Key) Slot() int { return SlotOf(k.Namespace, k.Name) }

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -44,7 +45,7 @@ type Config struct {
 // Service is the reconcilers.
 type Service struct {
 	config  Config
-	memory  *shell.Memory
+	memory  *cache.Cache
 	loops   []*shell.Loop
 	members *membership.Membership
 	metrics *metrics
@@ -67,7 +68,7 @@ func New(config Config) (*Service, error) {
 		return nil, errors.New("configure reconcilers: no bus")
 	}
 	s := &Service{
-		config: config, memory: shell.NewMemory(), integrity: newIntegrity(), stalls: newStalls(), followed: map[kinds.Name]bool{},
+		config: config, memory: cache.New(), integrity: newIntegrity(), stalls: newStalls(), followed: map[kinds.Name]bool{},
 		ready: errors.New("not started"),
 	}
 	s.metrics = newMetrics(s)
@@ -285,7 +286,7 @@ func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 // follow serves a kind until its stream is deleted; discover then starts again.
 func (s *Service) follow(ctx context.Context, a audience) {
 	follower := shell.Follower{
-		Bus: s.config.Bus, Memory: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
+		Bus: s.config.Bus, Cache: s.memory, Kind: a.kind, Loops: a.readers, Folded: s.metrics.folded(a.kind.Name),
 		Troubled: s.integrity.troubled(ctx, a.kind.Name),
 	}
 	if err := follower.Follow(ctx); err != nil {

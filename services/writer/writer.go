@@ -140,7 +140,7 @@ const (
 type Service struct {
 	config    Config
 	api       *apply.Client
-	recorder    *apply.EventRecorder
+	recorder  *apply.EventRecorder
 	metrics   *metrics
 	inFlight  *inFlightTurns
 	announcer *announcer // nil without traces

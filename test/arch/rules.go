@@ -213,15 +213,20 @@ var layers = []Layer{
 		Because: "it ties what the services measure to the traces that messages carry, and knows nothing else",
 	},
 	{
+		Name: "cache (L2)", Packages: []string{"services/reconcilers/cache/..."},
+		May:     list(vocabulary, apiTypes, []string{grammar, "github.com/tidwall/btree"}),
+		Because: "what the cache holds follows from the messages that it folded, and from no service, bus or clock",
+	},
+	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
-		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/growstack", "pkg/events/sign", "pkg/events/trace", grammar, "github.com/tidwall/btree"}),
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/growstack", "pkg/events/sign", "pkg/events/trace", grammar, "services/reconcilers/cache/..."}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{
 		Name: "replay (L3)", Packages: []string{"services/reconcilers/replay/..."},
 		// Its tests report the history of a bus in memory.
-		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/stream/memory", "pkg/events/record", grammar, "services/reconcilers/shell", "services/reconcilers/story"}),
-		Because: "the past is decided again by the shell's own memory, over whatever bus has it, and by no controller in particular",
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/stream/memory", "pkg/events/record", grammar, "services/reconcilers/cache", "services/reconcilers/story"}),
+		Because: "the past is decided again with the reconcilers' own cache, over whatever bus has it, and by no controller in particular",
 	},
 	{
 		Name: "shadow (L1)", Packages: []string{"services/reconcilers/shadow"}, Pure: true,
@@ -231,9 +236,9 @@ var layers = []Layer{
 	{
 		Name: "beside (L3)", Packages: []string{"services/reconcilers/beside"},
 		May: list(vocabulary, apiTypes, instruments, []string{
-			"pkg/events/bus", "pkg/events/membership", "pkg/events/stream/memory", grammar, "services/reconcilers/shell", "services/reconcilers/shadow",
+			"pkg/events/bus", "pkg/events/membership", "pkg/events/stream/memory", grammar, "services/reconcilers/cache", "services/reconcilers/shell", "services/reconcilers/shadow",
 		}),
-		Because: "who only looks on needs a bus and the memory of the shell, and no door to anything",
+		Because: "shadow mode needs a bus and the cache, and no door to anything",
 	},
 	{
 		Name: "doors to the API server (L3)", Packages: []string{"services/watcher/source/...", "services/writer/apply/..."},

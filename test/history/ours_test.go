@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -37,13 +38,13 @@ func newRecord() *record {
 type ours struct {
 	*stage
 	name   string
-	memory *shell.Memory
+	memory *cache.Cache
 	engine *shell.Engine
 	asked  []func() // requests to the door, without an answer yet
 }
 
 func (s *stage) ours(controller reconcile.Any) *ours {
-	p := &ours{stage: s, name: controller.Describe().Name, memory: shell.NewMemory()}
+	p := &ours{stage: s, name: controller.Describe().Name, memory: cache.New()}
 	for _, kind := range s.served {
 		p.memory.Follow(kind)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -14,7 +15,7 @@ import (
 // for each controller. To kill it, a world forgets it.
 type replica struct {
 	process
-	memory    *shell.Memory
+	memory    *cache.Cache
 	followers []*follower
 	engines   []*engine
 	share     shell.Share // of the keys of every controller
@@ -22,7 +23,7 @@ type replica struct {
 }
 
 func newReplica(w *World) *replica {
-	r := &replica{process: process{world: w, skew: w.skew()}, memory: shell.NewMemory()}
+	r := &replica{process: process{world: w, skew: w.skew()}, memory: cache.New()}
 	for _, k := range w.served {
 		r.memory.Follow(k)
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // engine is one controller in shadow mode.
@@ -36,7 +36,7 @@ type kept struct {
 type answer struct {
 	decision reconcile.Decision
 	wants    []shadow.Want
-	sight    shell.TurnView
+	sight    cache.TurnView
 	seen     events.Position
 	own      metav1.Object
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 const (
@@ -148,9 +148,9 @@ func (x *session) begin(ctx context.Context, kind kinds.Kind) (from uint64, err 
 	if err != nil {
 		return 0, fmt.Errorf("read what there is of %s: %w", kind.Name, err)
 	}
-	var there []shell.Fact
+	var there []cache.Fact
 	for _, m := range last {
-		there = append(there, shell.Read(kind, m))
+		there = append(there, cache.Read(kind, m))
 	}
 	x.world.begin(kind, from, there)
 	if !listed {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 
 // world is the present state, and the recent past.
 type world struct {
-	sight *shell.History
+	sight *cache.History
 	kinds map[kinds.Name]kinds.Kind
 	at    events.Position
 	// trail are the last changes of each kind, newest last: their sequences,
@@ -40,13 +40,13 @@ type mark struct {
 
 func newWorld() *world {
 	return &world{
-		sight: shell.NewHistory(remembered), kinds: map[kinds.Name]kinds.Kind{}, at: events.Position{},
+		sight: cache.NewHistory(remembered), kinds: map[kinds.Name]kinds.Kind{}, at: events.Position{},
 		trail: map[kinds.Name][]mark{}, epochs: events.Epochs{},
 	}
 }
 
 // begin sets the initial state of a kind.
-func (w *world) begin(kind kinds.Kind, sequence uint64, there []shell.Fact) {
+func (w *world) begin(kind kinds.Kind, sequence uint64, there []cache.Fact) {
 	w.sight.Begin(kind, sequence, there, true)
 	w.kinds[kind.Name], w.at[kind.Name] = kind, sequence
 }
@@ -61,7 +61,7 @@ type pass struct {
 func (w *world) fold(a arrival) pass {
 	name, ref := a.kind.Name, a.delta.Ref
 	p := pass{before: maps.Clone(w.at), was: w.object(w.at, a.kind, ref)}
-	w.sight.Fold(name, []shell.Fact{shell.Read(a.kind, a.message)})
+	w.sight.Fold(name, []cache.Fact{cache.Read(a.kind, a.message)})
 	w.at[name] = a.message.Sequence
 	w.pass(a.delta.At)
 	if ref.Name != "" {

@@ -5,7 +5,7 @@
 //
 // A turn records what its decision depends on: how far each log had been read (Seen), the
 // digest of the state (Digest), the outcomes it knew (Heard), its settings and its
-// moment. The shell's own memory ([shell.History]) folds the logs up to exactly there. If
+// moment. The reconcilers' own cache ([cache.History]) folds the logs up to exactly there. If
 // the digest is the same, the view is the same. A view that cannot be rebuilt counts
 // neither as a difference nor as an agreement: the summary counts it, with what is
 // missing.

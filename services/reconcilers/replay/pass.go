@@ -13,14 +13,14 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // pass reads the logs once and judges the turns that it can reach.
 type pass struct {
 	*run
-	past  *shell.History
+	past  *cache.History
 	logs  map[kinds.Name]*log
 	books map[string]*book
 	// lows are where the logs begin. Any other kind begins shortly before the first
@@ -35,7 +35,7 @@ type pass struct {
 
 // log is a kind's log as far as it has been read.
 type log struct {
-	feed  *feed[shell.Fact] // nil: there is no log
+	feed  *feed[cache.Fact] // nil: there is no log
 	floor uint64            // nothing before it is stored; 0: not known
 }
 
@@ -44,7 +44,7 @@ type pending struct {
 	Case
 	recorded *recorded
 	decide   func(now time.Time) reconcile.Decision
-	earlier  bool          // see [shell.TurnView]
+	earlier  bool          // see [cache.TurnView]
 	done     chan struct{} // nil: not handed to a judge
 }
 
@@ -65,7 +65,7 @@ const (
 func (r *run) pass(ctx context.Context, next source, remembered int) (late []*recorded, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p := &pass{run: r, past: shell.NewHistory(remembered), logs: map[kinds.Name]*log{}, books: map[string]*book{}, last: remembered == 0}
+	p := &pass{run: r, past: cache.NewHistory(remembered), logs: map[kinds.Name]*log{}, books: map[string]*book{}, last: remembered == 0}
 	if p.last {
 		next, p.lows = lowest(next)
 	}
@@ -169,7 +169,7 @@ func (p *pass) unjudged(c *pending, why Why, detail string) error {
 
 // ask lets the controller observe. Its view does not change, so it decides, and is
 // compared, while the memory moves on.
-func (p *pass) ask(c *pending, controller reconcile.Any, s shell.TurnView) {
+func (p *pass) ask(c *pending, controller reconcile.Any, s cache.TurnView) {
 	c.guard(func() { c.decide, _ = controller.Look(s, c.Turn.Key) })
 	c.earlier = *s.AskedUnheard
 	if p.options.Views && c.Broken == "" {
@@ -231,7 +231,7 @@ func (c *Case) view(controller reconcile.Any, s reconcile.Snapshot) {
 
 // see moves the memory to what a turn saw. why is the reason if that is impossible;
 // another pass may reach a turn that is Expired without a detail.
-func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s shell.TurnView, why Why, detail string, err error) {
+func (p *pass) see(ctx context.Context, t *recorded, heard func(events.Key, events.Lane) (events.Outcome, bool)) (s cache.TurnView, why Why, detail string, err error) {
 	ends := ""
 	for kind, position := range t.turn.Seen {
 		l, err := p.reach(ctx, kind, position)
@@ -327,7 +327,7 @@ func (p *pass) begin(ctx context.Context, kind kinds.Name, position uint64) (*lo
 	if err != nil {
 		return nil, err
 	}
-	read := func(m events.Message) shell.Fact { return shell.Read(described, m) }
+	read := func(m events.Message) cache.Fact { return cache.Read(described, m) }
 	if low := p.low(kind, position); low > state.First {
 		there, err := record.New(p.archive).Behind(ctx, described, "", low)
 		if err != nil {
@@ -361,14 +361,14 @@ func (p *pass) low(kind kinds.Name, position uint64) uint64 {
 }
 
 // facts decodes a state on all processors, in the order of the log.
-func (p *pass) facts(there *record.State) []shell.Fact {
-	facts := make([]shell.Fact, len(there.Entries))
+func (p *pass) facts(there *record.State) []cache.Fact {
+	facts := make([]cache.Fact, len(there.Entries))
 	var parts []chan struct{}
 	for from := 0; from < len(facts); from += portionSize {
 		to := min(from+portionSize, len(facts))
 		parts = append(parts, p.crew.do(func() {
 			for i := from; i < to; i++ {
-				facts[i] = shell.ReadDelta(there.Kind, there.Entries[i].Sequence, there.Entries[i].Delta)
+				facts[i] = cache.ReadDelta(there.Kind, there.Entries[i].Sequence, there.Entries[i].Delta)
 			}
 		}))
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/replay"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 const counter = "counter"
@@ -71,7 +71,7 @@ type world struct {
 	tallies  map[kinds.Name]*events.Tally
 	version  int
 	outcome  map[events.Lane]events.Outcome
-	seen     *shell.History // the objects, as replicas fold them
+	seen     *cache.History // the objects, as replicas fold them
 	position events.Position
 }
 
@@ -81,7 +81,7 @@ func tell(t *testing.T, story func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			T: t, bus: memory.New(memory.Options{}), tallies: map[kinds.Name]*events.Tally{}, outcome: map[events.Lane]events.Outcome{},
-			seen: shell.NewHistory(0), position: events.Position{},
+			seen: cache.NewHistory(0), position: events.Position{},
 		}
 		for _, k := range read {
 			w.must(w.bus.EnsureKind(t.Context(), k))
@@ -140,7 +140,7 @@ func (w *world) append(d events.Delta) {
 	w.must(log.Flush(w.Context()))
 	m.Sequence = log.Last()
 	w.position[d.Kind] = m.Sequence
-	w.seen.Fold(d.Kind, []shell.Fact{shell.Read(kinds.ConfigMaps.Kind, m)})
+	w.seen.Fold(d.Kind, []cache.Fact{cache.Read(kinds.ConfigMaps.Kind, m)})
 }
 
 // decide returns the turn of a replica that decides on the state at a message of the

@@ -296,10 +296,6 @@ func (b *book) differences(o *open, done []fields.Change, d Operation) []events.
 	return found
 }
 
-func compare(a, b events.Key) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
 func group(ref metav1.OwnerReference) string {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {

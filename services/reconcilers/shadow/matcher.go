@@ -61,8 +61,8 @@ type Answer struct {
 	// Writes and Reports are the sequences of the recorded turns of each lane, 0 for none.
 	// Because is their reason.
 	Writes, Reports uint64
-	Because     string
-	Wants       []Want
+	Because         string
+	Wants           []Want
 	// By is the change that caused the question; the zero value if it was a wake.
 	By events.Trigger
 	At time.Time
@@ -275,7 +275,7 @@ func (m *Matcher) tidy(b *book) {
 // Advance sets the time. A want that has lasted too long is a difference, unless KCM
 // has tried it and was refused.
 func (m *Matcher) Advance(now time.Time, ask Asker) (found []Found) {
-	for _, key := range slices.SortedFunc(maps.Keys(m.books), func(a, b events.Key) int { return compare(a, b) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(m.books), func(a, b events.Key) int { return events.Ref(a).Compare(events.Ref(b)) }) {
 		b := m.books[key]
 		for _, o := range b.standing {
 			if !o.reported && now.Sub(o.since) >= m.settings.Patience {

@@ -83,31 +83,3 @@ func TestParkingThatFailsIsRepeated(t *testing.T) {
 		t.Errorf("parked are %+v", parked)
 	}
 }
-
-// Tombstones are kept for a while, not for ever.
-func TestEndsAreForgotten(t *testing.T) {
-	m := NewMemory()
-	m.Register(toy().Describe())
-	m.Follow(kinds.Pods.Kind)
-	end := func(name string, at uint64, passed time.Duration) {
-		message := delta(kinds.Pods.Kind, events.Gone, aPod(name, "web", int(at)), at)
-		ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
-		d, err := events.DecodeDelta(ref, message)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.At = epoch.Add(passed)
-		again := events.EncodeDelta(d)
-		again.Subject, again.Sequence = message.Subject, at
-		m.Fold(kinds.Pods.Name, []events.Message{again})
-	}
-	end("a", 1, 0)
-	end("b", 2, tombstoneAge)
-	if n := len(m.kinds[kinds.Pods.Name].gone); n != 2 {
-		t.Errorf("%d ends are remembered, want 2", n)
-	}
-	end("c", 3, tombstoneAge+time.Second)
-	if n := len(m.kinds[kinds.Pods.Name].gone); n != 2 {
-		t.Errorf("%d ends are remembered, want the last 2", n)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // minRetryInterval is the least time between two tries of a failing turn when changes of objects other
@@ -37,27 +38,14 @@ func (d *Engine) backoff(e *entry, l *lane, a answer) time.Time {
 // hasForeignChange reports whether a change asks for the key that the lane's last turn had not seen, that
 // another program made, and that is not of the key's own object.
 func (d *Engine) hasForeignChange(e *entry, l *lane) (some bool) {
-	d.memory.view(d.name, nil, func(s snapshot) {
-		some = slices.ContainsFunc(e.triggers, func(t events.Trigger) bool {
+	d.cache.View(d.name, nil, func(s cache.Snapshot) {
+		some = slices.ContainsFunc(e.Triggers, func(t events.Trigger) bool {
 			if t.Ref.Kind == "" || t.Ref == d.own(e.key) || t.Sequence <= l.saw[t.Ref.Kind] {
 				return false
 			}
-			made := func(r events.Result) bool { return r.Ref == t.Ref && s.is(r) }
+			made := func(r events.Result) bool { return r.Ref == t.Ref && s.IsAsLeft(r) }
 			return !slices.ContainsFunc(e.write.last.Results, made) && !slices.ContainsFunc(e.status.last.Results, made)
 		})
 	})
 	return some
-}
-
-// is reports whether an object is now as a result left it.
-func (s snapshot) is(r events.Result) bool {
-	k, ok := s.kind(r.Ref.Kind)
-	if !ok || !r.OK() {
-		return false
-	}
-	h, there := k.objects[name{r.Ref.Namespace, r.Ref.Name}]
-	if r.Removed || r.Version == "" {
-		return !there || h.uid == r.UID && h.object.GetDeletionTimestamp() != nil
-	}
-	return there && h.version == r.Version
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // torn is a bus whose streams break off: each Follow delivers its next messages and ends with
@@ -67,13 +68,13 @@ func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := delta(kinds.Pods.Kind, events.Is, aPod("old", "", 9), 9)
 		b := &torn{parts: []part{{batch: []events.Message{pod}, err: bus.ErrOvertaken}}}
-		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		f := &Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- f.Follow(ctx) }()
 		time.Sleep(time.Second) // virtual
 		synctest.Wait()
-		if n := f.Memory.Count(kinds.Pods.Name); n != 0 {
+		if n := f.Cache.Count(kinds.Pods.Name); n != 0 {
 			t.Errorf("%d objects of the old stream are remembered", n)
 		}
 		if b.mu.Lock(); len(b.starts) != 2 || b.starts[1] != 1 {
@@ -91,7 +92,7 @@ func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 // time that following begins.
 func TestWhatWasMissedIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := NewMemory()
+		memory := cache.New()
 		memory.Register(toy().Describe())
 		l := NewLoop(&torn{parts: []part{{err: bus.ErrClosed}}}, toy(), memory, Settings{}, nil)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -66,7 +66,7 @@ func (d *Engine) noOutcome(e *entry, since time.Time) (hold, bool) {
 func (d *Engine) notSeen(e *entry, since time.Time) (hold, bool) {
 	for _, l := range []*lane{&e.write, &e.status} {
 		if e.awaitsLane(l) && len(l.effects) > 0 {
-			return hold{since: latest(latest(l.effects[0].since, since), d.seenAt), about: string(l.effects[0].result.Ref.Kind)}, true
+			return hold{since: latest(latest(l.effects[0].since, since), d.seenAt), about: string(l.effects[0].Result.Ref.Kind)}, true
 		}
 	}
 	return hold{}, false
@@ -129,7 +129,7 @@ func (d *Engine) Key(key events.Key) events.KeyState {
 	}
 	k := events.KeyState{
 		Known: known, Reason: "nothing asks for a turn", Write: e.write.state(), Status: e.status.state(),
-		WakeAt: timeOrNil(e.wake), Causes: slices.Clone(e.triggers),
+		WakeAt: timeOrNil(e.wake), Causes: slices.Clone(e.Triggers),
 	}
 	since, pending := d.pending[e]
 	if !pending {
@@ -168,7 +168,7 @@ func timeOrNil(at time.Time) *time.Time {
 func (l *lane) state() events.LaneState {
 	s := events.LaneState{Turn: l.turn, Outcome: l.outcome, Failures: l.failures}
 	for _, u := range l.effects {
-		s.Unseen = append(s.Unseen, u.result.Ref)
+		s.Unseen = append(s.Unseen, u.Result.Ref)
 	}
 	return s
 }

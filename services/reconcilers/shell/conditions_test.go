@@ -174,7 +174,8 @@ func TestWhichConditionsHoldAKey(t *testing.T) {
 		"a round goes on":             {func(_ *Engine, e *entry) { e.round = &round{} }, events.BusRefuses, "it does not answer", false},
 		"it is being set aside":       {func(_ *Engine, e *entry) { e.parking = "it breaks" }, events.BusRefuses, "it does not answer", false},
 		"a kind is inconsistent": {func(d *Engine, e *entry) {
-			e.dirty, d.inconsistent, d.memory.kinds[kinds.Pods.Name].inconsistent = true, []*entry{e}, true
+			e.dirty, d.inconsistent = true, []*entry{e}
+			disagree(d.cache, kinds.Pods.Kind)
 		}, events.CacheInconsistent, "pods", false},
 		"another key waits for it":    {func(d *Engine, e *entry) { e.dirty, d.inconsistent = true, []*entry{{}} }, events.KeysWait, web.String(), false},
 		"its write backs off":         {func(d *Engine, e *entry) { e.dirty, e.write.notBefore = true, hour(d) }, events.BackingOff, "", true},

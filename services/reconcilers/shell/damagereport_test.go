@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // deaf is a bus whose streams cannot be followed.
@@ -21,7 +22,7 @@ func (deaf) Follow(context.Context, string, uint64, func([]events.Message) error
 }
 
 func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
-	memory := NewMemory()
+	memory := cache.New()
 	memory.Register(toy().Describe())
 	l := NewLoop(deaf{}, toy(), memory, Settings{}, nil)
 	if err := l.Trouble(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // Changes that an earlier process has dealt with ask for no turns. If its position is not
@@ -33,8 +34,8 @@ func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 				b := &predecessor{telling: telling{
 					state: bus.State{First: 1, Last: 5, Messages: 5}, told: logged(1, 3, 4, 5),
 				}, left: tc.left, known: tc.known}
-				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-				f.Memory.Register(choosy(new(int)).Describe())
+				f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
+				f.Cache.Register(choosy(new(int)).Describe())
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- f.session(ctx) }()
@@ -44,9 +45,10 @@ func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 					t.Error(err)
 				}
 				var got []uint64
-				all := f.Memory.readers["toy"].takeChanges()
-				for _, k := range all.keys {
-					for _, why := range all.causes[k].triggers {
+				var all cache.Changes
+				f.Cache.View("toy", nil, func(s cache.Snapshot) { all = s.TakeChanges() })
+				for _, k := range all.Keys {
+					for _, why := range all.Causes[k].Triggers {
 						got = append(got, why.Sequence)
 					}
 				}
@@ -102,12 +104,12 @@ func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
 // The loop reports the position a little later, without another event.
 func TestALoopTellsHowFarItGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := NewMemory()
+		memory := cache.New()
 		memory.Register(choosy(new(int)).Describe())
 		memory.Follow(kinds.Pods.Kind)
 		memory.Follow(kinds.ReplicaSets.Kind)
 		l := NewLoop(&torn{}, choosy(new(int)), memory, Settings{}, nil)
-		f := Follower{Memory: memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}}
+		f := Follower{Cache: memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go l.Run(ctx)

@@ -1,10 +1,10 @@
 // Package shell is the only package of the reconcilers that deals with time, order and failure.
 // Controllers decide; the shell decides when to ask them.
 //
-// [Memory] is the cache of all followed objects, shared by all controllers of a process.
-// [Engine] is the work queue of one controller: changes ask for turns of keys, the engine
-// stores the turns, and it decides about a key only when everything that the key's last turn
-// did has come back. [Loop] runs an engine against a bus.
+// All controllers of a process share one [cache.Cache]. [Engine] is the work queue of one
+// controller: changes ask for turns of keys, the engine stores the turns, and it decides about a key
+// only when everything that the key's last turn did has come back. [Loop] runs an engine against a
+// bus.
 //
 // Every replica folds every change, and decides about the keys that it owns ([Engine.Own]). No
 // store keeps which changes asked for a key: a replica that starts, or gains keys, asks about
@@ -31,13 +31,10 @@
 //
 // The goroutines are all in the loop:
 //
-//	one follower per kind       EV_<kind>                    -> Memory.Fold -> every engine
+//	one follower per kind       EV_<kind>                    -> Cache.Fold -> every engine
 //	one follower per engine     OUTCOME_<controller>         -> its engine
 //	one listener per engine     what writers have in flight  -> its engine
 //	one inspector per engine    TURN, OUTCOME, WAKE: is it all there? -> its engine
 //	one goroutine per engine    its events, one after the other
 //	short-lived ones            one Store, Schedule or Reach of the IO, or many Recalls
-//
-// Locks: Memory has one RWMutex. Each controller's pending changes have a mutex of their own,
-// which is taken while the RWMutex is held, never the other way round.
 package shell

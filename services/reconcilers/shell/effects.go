@@ -6,18 +6,16 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // effect is an effect: an applied result that has not come back.
 type effect struct {
-	result    events.Result
+	// The epoch is the writer's, or else the cache's when the outcome arrived.
+	cache.Effect
 	since     time.Time // when the engine learned that it was applied
 	discovery int       // the first discovery that cannot miss the kind
-	dated     bool      // epoch is known
-	epoch     uint64    // epoch of the kind: the writer's, or else the memory's when the outcome arrived
 	asked     bool      // the engine asks for the end of the stream
-	goal      uint64    // the end of the stream plus 1; 0: not known
-	seen      uint64    // if set, no effect, but the position in the kind's stream that the last turn had seen
 }
 
 // becomesVisible reports whether the memory will see a result. An unchanged object may not have been
@@ -44,7 +42,7 @@ func (d *Engine) awaitEffects(e *entry, l *lane) {
 	}
 	d.setEpochs(l)
 	for _, due := range l.effects {
-		d.awaitKind(e, due.result.Ref.Kind)
+		d.awaitKind(e, due.Result.Ref.Kind)
 	}
 	d.scheduleEffectCheck(e)
 }
@@ -52,11 +50,11 @@ func (d *Engine) awaitEffects(e *entry, l *lane) {
 // setEpochs gives effects without an epoch the present epoch of their kind. It skips a kind that is
 // shut: while it is folded from its start, its epoch in the memory may be an old one.
 func (d *Engine) setEpochs(l *lane) {
-	d.memory.view(d.name, nil, func(s snapshot) {
+	d.cache.View(d.name, nil, func(s cache.Snapshot) {
 		for i := range l.effects {
 			u := &l.effects[i]
-			if k, ok := s.memory.kinds[u.result.Ref.Kind]; ok && !u.dated && !d.shut[u.result.Ref.Kind] {
-				u.dated, u.epoch = true, k.epoch
+			if epoch, followed := s.FollowedEpoch(u.Result.Ref.Kind); followed && !u.Dated && !d.shut[u.Result.Ref.Kind] {
+				u.Dated, u.Epoch = true, epoch
 			}
 		}
 	})
@@ -103,7 +101,7 @@ func (d *Engine) recheckIf(kind kinds.Name, may func(*entry) bool) {
 func (e *entry) awaits(kind kinds.Name) bool {
 	for _, l := range []*lane{&e.write, &e.status} {
 		for _, due := range l.effects {
-			if due.result.Ref.Kind == kind {
+			if due.Result.Ref.Kind == kind {
 				return true
 			}
 		}
@@ -114,11 +112,11 @@ func (e *entry) awaits(kind kinds.Name) bool {
 // dropReturned drops the effects that have come back, or that cannot come back.
 func (d *Engine) dropReturned(e *entry) {
 	if len(e.write.effects)+len(e.status.effects) > 0 {
-		d.memory.view(d.name, nil, func(s snapshot) {
+		d.cache.View(d.name, nil, func(s cache.Snapshot) {
 			for _, l := range []*lane{&e.write, &e.status} {
 				open := l.effects[:0]
 				for _, due := range l.effects {
-					if !s.hasReturned(due) && !s.lost(due) && !d.hasNoStream(s, due) {
+					if !s.HasReturned(due.Effect) && !s.Lost(due.Effect) && !d.hasNoStream(s, due) {
 						open = append(open, due)
 					}
 				}
@@ -149,38 +147,10 @@ func hasAnswer(o events.Outcome) bool {
 // hasNoStream reports whether the kind of an effect has no stream. Only a controller that reads every
 // kind needs this, and only a discovery that began after the effect was known can tell: for a
 // kind that a controller names, the engine stays shut until the kind has a stream.
-func (d *Engine) hasNoStream(s snapshot, u effect) bool {
-	kind := u.result.Ref.Kind
-	_, known := s.memory.kinds[kind]
-	return !known && !d.named[kind] && !d.shut[kind] && u.discovery <= d.discovered
-}
-
-// lost reports whether an effect cannot come back any more: it was made and undone while the
-// streams kept no trace of it. The kind's log has been folded beyond the effect's version, and
-// up to its end as looked up after that.
-func (s snapshot) lost(u effect) bool {
-	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	return ok && u.goal > 0 && k.position >= u.goal-1 && s.reportedBeyond(u) && (u.seen == 0 || k.reportedAgain(u))
-}
-
-// reportedBeyond reports whether the watcher has reported everything up to the time of an effect.
-func (s snapshot) reportedBeyond(u effect) bool {
-	k, ok := s.memory.kinds[u.result.Ref.Kind]
-	switch {
-	case !ok:
-		return false
-	case u.seen > 0:
-		return true
-	case u.dated && k.epoch > u.epoch:
-		return true // the API server was restored to a time before the effect
-	case u.result.Removed || u.result.Version == "":
-		// A deletion has no version of its own to compare with: while the object exists in the
-		// memory, its deletion is still to come.
-		if _, there := k.objects[name{u.result.Ref.Namespace, u.result.Ref.Name}]; there {
-			return false
-		}
-	}
-	return k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
+func (d *Engine) hasNoStream(s cache.Snapshot, u effect) bool {
+	kind := u.Result.Ref.Kind
+	_, followed := s.FollowedEpoch(kind)
+	return !followed && !d.named[kind] && !d.shut[kind] && u.discovery <= d.discovered
 }
 
 // checkEffects checks the effects of a key that have not come back in time, and looks up where
@@ -200,12 +170,12 @@ func (d *Engine) checkEffects(e *entry) {
 	d.reportOverdue(e.write.effects)
 	d.reportOverdue(e.status.effects)
 	var ask []kinds.Name
-	d.memory.view(d.name, nil, func(s snapshot) {
+	d.cache.View(d.name, nil, func(s cache.Snapshot) {
 		for _, l := range []*lane{&e.write, &e.status} {
 			for i, due := range l.effects {
-				if due.goal == 0 && s.reportedBeyond(due) {
+				if due.Goal == 0 && s.ReportedBeyond(due.Effect) {
 					l.effects[i].asked = true
-					ask = append(ask, due.result.Ref.Kind)
+					ask = append(ask, due.Result.Ref.Kind)
 				}
 			}
 		}
@@ -240,8 +210,8 @@ func (d *Engine) Reached(kind kinds.Name, sequence uint64, err error) {
 	for _, e := range d.awaiting[kind] {
 		for _, l := range []*lane{&e.write, &e.status} {
 			for i, due := range l.effects {
-				if due.asked && due.goal == 0 && due.result.Ref.Kind == kind {
-					l.effects[i].goal = sequence + 1 // 0 means unknown
+				if due.asked && due.Goal == 0 && due.Result.Ref.Kind == kind {
+					l.effects[i].Goal = sequence + 1 // 0 means unknown
 				}
 			}
 		}

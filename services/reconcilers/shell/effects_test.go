@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // The engine asks for the end of the stream of an effect that has not come back within
@@ -53,7 +55,7 @@ func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	asked := func() (all []string) {
 		for _, u := range o.engine.entries[web].write.effects {
 			if u.asked {
-				all = append(all, u.result.Ref.Name)
+				all = append(all, u.Result.Ref.Name)
 			}
 		}
 		return all
@@ -64,7 +66,7 @@ func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	o.engine.Reached(kinds.Pods.Name, 1, nil)
 	o.run()
 	o.none() // the other one is still to come
-	if e := o.engine.entries[web]; len(e.write.effects) != 1 || e.write.effects[0].goal != 0 {
+	if e := o.engine.entries[web]; len(e.write.effects) != 1 || e.write.effects[0].Goal != 0 {
 		t.Errorf("awaited are %+v", e.write.effects)
 	}
 	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 9))
@@ -77,7 +79,7 @@ func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	asked := func(u effect, goal uint64) effect { u.asked, u.goal = true, goal; return u }
+	asked := func(u effect, goal uint64) effect { u.asked, u.Goal = true, goal; return u }
 	e.write.effects = []effect{
 		asked(of("pods", "a", "u", "5", false), 0), of("pods", "b", "u", "5", false), asked(of("pods", "c", "u", "5", false), 5),
 		asked(of(kinds.ReplicaSets.Name, "d", "u", "5", false), 0),
@@ -89,7 +91,7 @@ func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 	o.engine.Reached("pods", 7, nil)
 	var goals []uint64
 	for _, u := range append(e.write.effects, e.status.effects...) {
-		goals = append(goals, u.goal)
+		goals = append(goals, u.Goal)
 	}
 	if want := []uint64{8, 0, 5, 0, 8}; !cmp.Equal(goals, want) || o.engine.reaching["pods"] {
 		t.Errorf("they are read up to %v, want %v", goals, want)
@@ -202,7 +204,7 @@ func TestWhichEffectsAreNowhere(t *testing.T) {
 	o.engine.named = map[kinds.Name]bool{"jobs.batch": true}
 	o.engine.shut["leases.coordination.k8s.io"] = true
 	o.engine.discoveries, o.engine.discovered = 4, 3
-	o.memory.view("toy", nil, func(s snapshot) {
+	o.memory.View("toy", nil, func(s cache.Snapshot) {
 		for what, c := range map[string]struct {
 			kind      kinds.Name
 			discovery int
@@ -230,15 +232,22 @@ func TestWhenAnEffectIsDated(t *testing.T) {
 	o := open(t, Settings{})
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "5", 0), 4)
 	told := of("pods", "told", "u", "5", false)
-	told.dated, told.epoch = true, 2
+	told.Dated, told.Epoch = true, 2
 	l := &lane{effects: []effect{of("pods", "p", "u", "5", false), told, of("jobs.batch", "j", "u", "5", false)}}
 	o.engine.shut["pods"] = true
-	if o.engine.setEpochs(l); l.effects[0].dated {
+	if o.engine.setEpochs(l); l.effects[0].Dated {
 		t.Error("it is dated while its kind is being read")
 	}
 	delete(o.engine.shut, "pods")
 	o.engine.setEpochs(l)
-	if got := l.effects; !got[0].dated || got[0].epoch != 4 || got[1].epoch != 2 || got[2].dated {
+	if got := l.effects; !got[0].Dated || got[0].Epoch != 4 || got[1].Epoch != 2 || got[2].Dated {
 		t.Errorf("they are %+v", got)
 	}
+}
+
+// of is the effect of a result about an object in the namespace default.
+func of(kind kinds.Name, called string, uid types.UID, version string, removed bool) effect {
+	return effect{Effect: cache.Effect{Result: events.Result{
+		Ref: events.Ref{Kind: kind, Namespace: "default", Name: called}, UID: uid, Version: version, Removed: removed,
+	}}}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -25,7 +26,7 @@ type Engine struct {
 	named      map[kinds.Name]bool // the kinds that the controller names as its inputs
 	every      bool                // the controller reads all kinds
 	gauges     map[string]bool     // the names of the metrics that are gauges
-	memory     *Memory
+	cache      *cache.Cache
 	io         IO
 	settings   Settings
 
@@ -78,7 +79,7 @@ type entry struct {
 	queued   bool
 	rank     rank // in the queue
 	queuedAt time.Time
-	causes
+	cache.Causes
 	since time.Time // when the bus stored the oldest change that waits for a turn
 	first bool      // a turn was asked for without a known cause: its turn may begin a trace
 
@@ -113,18 +114,18 @@ type entry struct {
 type round struct {
 	left    int // answers that have not come
 	failed  bool
-	whole   bool           // the fence held back no part of the decision
-	last    events.Trigger // the newest trigger of a whole round
-	waiting []Backlog      // the changes that a whole round is the turn of
-	first   bool           // the entry's first, of a whole round
+	whole   bool            // the fence held back no part of the decision
+	last    events.Trigger  // the newest trigger of a whole round
+	waiting []cache.Backlog // the changes that a whole round is the turn of
+	first   bool            // the entry's first, of a whole round
 }
 
 // NewEngine makes an engine. The memory must know the controller ([Memory.Register]).
-func NewEngine(controller reconcile.Any, memory *Memory, door IO, settings Settings, now time.Time) *Engine {
+func NewEngine(controller reconcile.Any, c *cache.Cache, door IO, settings Settings, now time.Time) *Engine {
 	described := controller.Describe()
 	d := &Engine{
 		name: described.Name, controller: controller, described: described,
-		memory: memory, io: door, settings: settings.filled(), now: now,
+		cache: c, io: door, settings: settings.filled(), now: now,
 		entries: map[events.Key]*entry{}, share: Everything, taken: map[kinds.Name]uint64{},
 		awaiting: map[kinds.Name][]*entry{}, rechecked: map[kinds.Name]uint64{}, reaching: map[kinds.Name]bool{}, shut: map[kinds.Name]bool{},
 		parked: map[events.Key]*entry{}, named: map[kinds.Name]bool{}, inFlight: map[uint64]time.Time{},
@@ -183,7 +184,7 @@ func (d *Engine) Open(kind kinds.Name) {
 	told := d.listingEpoch[kind] // while the new epoch was listed, changes asked for turns
 	delete(d.listingEpoch, kind)
 	delete(d.forgotten, kind)
-	d.epochs[kind], _ = d.memory.epoch(kind)
+	d.epochs[kind], _ = d.cache.Epoch(kind)
 	for _, e := range d.awaiting[kind] {
 		d.setEpochs(&e.write)
 		d.setEpochs(&e.status)
@@ -209,7 +210,7 @@ func (d *Engine) shutForEpoch(kind kinds.Name) {
 	if !d.reads(kind) {
 		return
 	}
-	epoch, told := d.memory.epoch(kind)
+	epoch, told := d.cache.Epoch(kind)
 	if d.HasOpened() {
 		d.newEpoch(epoch)
 	}
@@ -282,37 +283,15 @@ func (d *Engine) AskAll() { d.askAbout() }
 // askAbout requests a turn of the keys that the objects of some kinds map to (of all kinds if
 // none is named), and parks the objects that cannot be decoded or mapped to keys.
 func (d *Engine) askAbout(some ...kinds.Name) {
-	keys, unread := d.keys(some...)
+	keys, unmapped := d.keys(some...)
 	d.Ask(keys...)
-	d.takeChanges(mapped{unmapped: unread})
+	d.takeChanges(cache.Changes{Unmapped: unmapped})
 }
 
-// keys maps the objects in the memory to keys, of all kinds or of some. unread are the objects
-// that cannot be decoded or mapped.
-func (d *Engine) keys(some ...kinds.Name) (keys []events.Key, unread []unmapped) {
-	var set keySet
-	d.memory.view(d.name, nil, func(s snapshot) {
-		if len(some) == 0 {
-			some = slices.Sorted(maps.Keys(s.memory.kinds))
-		}
-		for _, at := range some {
-			k, ok := s.kind(at)
-			if !ok || !s.reader.maps(at) {
-				continue
-			}
-			for h := range k.all.Scan {
-				keys, err := s.reader.keys(s, change{ref: h.ref, now: h.object})
-				if set.add(keys...); err != nil {
-					unread = append(unread, unmapped{h.ref, h.version, err.Error()})
-				}
-			}
-			for n, damage := range k.damaged {
-				unread = append(unread, unmapped{events.Ref{Kind: at, Namespace: n.namespace, Name: n.name}, damage.version, damage.reason})
-			}
-		}
-	})
-	slices.SortFunc(unread, func(a, b unmapped) int { return compareRefs(a.ref, b.ref) })
-	return set.keys, unread
+// keys are those of [cache.Snapshot.AllKeys].
+func (d *Engine) keys(some ...kinds.Name) (keys []events.Key, unmapped []cache.Unmapped) {
+	d.cache.View(d.name, nil, func(s cache.Snapshot) { keys, unmapped = s.AllKeys(some...) })
+	return keys, unmapped
 }
 
 // Advance moves the engine's clock, never back, and fires the timers that are due.
@@ -389,7 +368,7 @@ func (d *Engine) entry(key events.Key) *entry {
 // sorted is every entry in the order of their keys.
 func (d *Engine) sorted() []*entry {
 	return slices.SortedFunc(maps.Values(d.entries), func(a, b *entry) int {
-		return compareRefs(events.Ref(a.key), events.Ref(b.key))
+		return events.Ref(a.key).Compare(events.Ref(b.key))
 	})
 }
 
@@ -432,4 +411,4 @@ func (d *Engine) requeueAt(e *entry, at time.Time) {
 	})
 }
 
-func (d *Engine) position(kind kinds.Name) uint64 { return d.memory.Position(kind) }
+func (d *Engine) position(kind kinds.Name) uint64 { return d.cache.Position(kind) }

@@ -12,12 +12,13 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // office is an engine with a door whose answers the test gives.
 type office struct {
 	t        *testing.T
-	memory   *Memory
+	memory   *cache.Cache
 	engine   *Engine
 	now      time.Time
 	stored   []storedTurn
@@ -43,7 +44,7 @@ func (o *office) Reach(kind kinds.Name)                 { o.reaches = append(o.r
 type wish struct{ waits func() bool }
 
 func open(t *testing.T, settings Settings) *office {
-	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
+	o := &office{t: t, memory: cache.New(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Follow(kinds.ReplicaSets.Kind)
 	o.memory.Follow(kinds.Pods.Kind)
 	o.memory.Register(toy().Describe())
@@ -72,7 +73,7 @@ func (o *office) wish(kind kinds.Kind, sequence uint64) wish {
 	asks := func(t events.Trigger) bool { return t.Ref.Kind == kind.Name && t.Sequence == sequence }
 	return wish{func() bool {
 		return slices.ContainsFunc(o.engine.sorted(), func(e *entry) bool {
-			return (e.dirty || e.round != nil) && slices.ContainsFunc(e.triggers, asks)
+			return (e.dirty || e.round != nil) && slices.ContainsFunc(e.Triggers, asks)
 		})
 	}}
 }
@@ -569,31 +570,5 @@ func TestTheTimeOfAnEngine(t *testing.T) {
 	}
 	if o.engine.Advance(epoch); !o.engine.now.Equal(epoch.Add(time.Second)) {
 		t.Errorf("it went back to %v", o.engine.now)
-	}
-}
-
-// A key has the earliest alarm that was asked for, and is looked at then.
-func TestTheEarliestAlarmOfAKeyCounts(t *testing.T) {
-	o := open(t, Settings{})
-	e := o.engine.entry(web)
-	e.dirty = true
-	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
-	for _, s := range []int{10, 20, 10, 5} {
-		o.engine.requeueAt(e, at(s))
-	}
-	if len(o.engine.timers.list) != 2 || !e.requeueTime.Equal(at(5)) {
-		t.Errorf("%d are set, and the key is looked at at %v", len(o.engine.timers.list), e.requeueTime)
-	}
-	if o.engine.Advance(at(5)); !e.requeueTime.IsZero() || !e.queued {
-		t.Errorf("in time it is looked at: %t, and again at %v", e.queued, e.requeueTime)
-	}
-	o.engine.requeueAt(e, at(15))
-	if o.engine.Advance(at(10)); !e.requeueTime.Equal(at(15)) {
-		t.Errorf("an earlier one has called off a later one: %v", e.requeueTime)
-	}
-	e.queued = false
-	delete(o.engine.entries, web)
-	if o.engine.Advance(at(15)); e.queued {
-		t.Error("a key that is not known any more is looked at")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -115,8 +116,8 @@ func (d *Engine) applyOutcome(e *entry, l *lane, o events.Outcome, failures int)
 	l.effects = seen(l.effects)
 	for _, r := range o.Results {
 		if d.reads(r.Ref.Kind) && becomesVisible(r) {
-			u := effect{result: r, discovery: d.discoveries + 1, since: d.now}
-			u.epoch, u.dated = o.Epochs[r.Ref.Kind]
+			u := effect{Effect: cache.Effect{Result: r}, discovery: d.discoveries + 1, since: d.now}
+			u.Epoch, u.Dated = o.Epochs[r.Ref.Kind]
 			l.effects = append(l.effects, u)
 		}
 		if r.OK() && r.Version != "" && r.Ref == d.own(e.key) {

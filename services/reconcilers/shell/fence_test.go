@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // A create that is carried out twice is unchanged the second time, and may not have been seen
@@ -116,7 +117,7 @@ func TestForeignChangeEndsTheBackoffOnce(t *testing.T) {
 // An outcome may arrive before any of its kinds is followed: the engine awaits its effects all
 // the same.
 func TestOutcomeBeforeItsKind(t *testing.T) {
-	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
+	o := &office{t: t, memory: cache.New(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(toy().Describe())
 	o.engine = NewEngine(toy(), o.memory, o, Settings{}, o.now)
 	o.engine.Shut(kinds.ReplicaSets.Name)
@@ -320,7 +321,7 @@ func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
 	for of, want := range map[events.Lane]string{events.LaneWrite: "pods 5 in 4, replicasets.apps 9 in 2", events.LaneStatus: "pods 5 in 4"} {
 		o := open(t, Settings{})
 		e := o.engine.entry(web)
-		e.lane(of).effects = []effect{{result: events.Result{Ref: podOf("old")}}, {result: events.Result{Ref: podOf("")}, seen: 4}}
+		e.lane(of).effects = []effect{{Effect: cache.Effect{Result: events.Result{Ref: podOf("old")}}}, {Effect: cache.Effect{Result: events.Result{Ref: podOf("")}, Seen: 4}}}
 		o.engine.discoveries = 6
 		came := events.Outcome{
 			Key: web, Lane: of, Turn: 9, ResourceVersion: "9", Results: []events.Result{created("p", "5"), {Status: events.Applied, Ref: events.Ref{Kind: "configmaps"}, Version: "5"}, {Status: events.Refused, Ref: podOf("q")}},
@@ -329,11 +330,11 @@ func TestWhatAnOutcomeLeavesToBeSeen(t *testing.T) {
 		o.engine.applyOutcome(e, e.lane(of), came, 1)
 		var got []string
 		for _, u := range e.lane(of).effects[1:] {
-			if got = append(got, fmt.Sprint(u.result.Ref.Kind, " ", u.result.Version, " in ", u.epoch)); u.discovery != 7 || !u.dated || !u.since.Equal(o.now) {
+			if got = append(got, fmt.Sprint(u.Result.Ref.Kind, " ", u.Result.Version, " in ", u.Epoch)); u.discovery != 7 || !u.Dated || !u.since.Equal(o.now) {
 				t.Errorf("awaited is %+v", u)
 			}
 		}
-		if all := strings.Join(got, ", "); all != want || e.lane(of).effects[0].seen != 4 {
+		if all := strings.Join(got, ", "); all != want || e.lane(of).effects[0].Seen != 4 {
 			t.Errorf("behind the view of the turn are awaited %q, want %q", all, want)
 		}
 	}

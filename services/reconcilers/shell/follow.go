@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // Follower folds one kind's log into a memory, and tells the loops of the controllers that read
@@ -23,10 +24,10 @@ import (
 // watcher's census. Then it shuts the engines, forgets what it has folded, and asks the watchers
 // to list again until a census agrees.
 type Follower struct {
-	Bus    bus.Bus
-	Memory *Memory
-	Kind   kinds.Kind
-	Loops  []*Loop
+	Bus   bus.Bus
+	Cache *cache.Cache
+	Kind  kinds.Kind
+	Loops []*Loop
 	// Folded is told the age of the newest message of each batch. It is not called before the
 	// engines have opened, because the age of old messages says nothing about the present lag.
 	// May be nil.
@@ -68,7 +69,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 			f.forget()
 		}
 		if errors.Is(err, bus.ErrNoStream) {
-			f.Memory.Unfollow(f.Kind.Name)
+			f.Cache.Unfollow(f.Kind.Name)
 			return fmt.Errorf("follow %s: %w", f.Kind.Name, err)
 		}
 		f.waitEnded = errors.Is(err, errNoWatcher)
@@ -83,7 +84,7 @@ func (f *Follower) session(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	kind := f.Kind.Name
-	f.Memory.Follow(f.Kind)
+	f.Cache.Follow(f.Kind)
 	f.opened, f.waiting = false, false
 	f.waitTimer = time.AfterFunc(lostEndPatience, func() { cancel(errNoWatcher) })
 	f.waitTimer.Stop()
@@ -111,7 +112,7 @@ func (f *Follower) session(ctx context.Context) (err error) {
 // folded. A follower that has folded nothing begins with the message since which every existing
 // object has been recorded.
 func (f *Follower) startSequence(ctx context.Context) (uint64, error) {
-	if at := f.Memory.Position(f.Kind.Name); at > 0 {
+	if at := f.Cache.Position(f.Kind.Name); at > 0 {
 		return at + 1, nil
 	}
 	return bus.RecordedSince(ctx, f.Bus, f.Kind.Name)
@@ -122,7 +123,7 @@ func (f *Follower) startSequence(ctx context.Context) (uint64, error) {
 // it answers, or else behind the end of the stream when this process started. The engines ask
 // about the keys of all existing objects in any case.
 func (f *Follower) findFloor(ctx context.Context) error {
-	if f.Memory.Position(f.Kind.Name) > 0 {
+	if f.Cache.Position(f.Kind.Name) > 0 {
 		return nil
 	}
 	f.floor = f.goal
@@ -135,14 +136,14 @@ func (f *Follower) findFloor(ctx context.Context) error {
 			f.floor = left
 		}
 	}
-	f.Memory.Dealt(f.Kind.Name, f.floor)
+	f.Cache.Dealt(f.Kind.Name, f.floor)
 	return nil
 }
 
 // dealt is the sequence up to which every controller has dealt with the log. A loop has not
 // dealt with changes of which it has not been told yet.
 func (f *Follower) dealt() uint64 {
-	least := f.Memory.Position(f.Kind.Name)
+	least := f.Cache.Position(f.Kind.Name)
 	for _, l := range f.Loops {
 		least = min(least, l.processedUpTo(f.Kind.Name))
 	}
@@ -152,7 +153,7 @@ func (f *Follower) dealt() uint64 {
 // take folds the next messages of the kind, and tells the engines.
 func (f *Follower) take(batch []events.Message) error {
 	stored := batch[len(batch)-1].Time
-	f.Memory.Fold(f.Kind.Name, batch)
+	f.Cache.Fold(f.Kind.Name, batch)
 	f.tell(func(d *Engine) { d.Folded(f.Kind.Name) })
 	if err := f.checkCensus(); err != nil {
 		return err
@@ -169,21 +170,21 @@ func (f *Follower) take(batch []events.Message) error {
 // repaired by then. While there is trouble already the follower goes on folding, because the repair
 // arrives through the same log.
 func (f *Follower) checkCensus() error {
-	w := f.Memory.completeness(f.Kind.Name)
-	if w.position < f.goal {
+	w := f.Cache.Completeness(f.Kind.Name)
+	if w.Position < f.goal {
 		return nil
 	}
-	err := w.broken
-	if err == nil && w.told.Known && w.told != w.held {
+	err := w.Broken
+	if err == nil && w.Told.Known && w.Told != w.Held {
 		err = fmt.Errorf("%w: message %d of %s says that there are %d objects, and those folded are %d (%v, %v)", events.ErrDamaged,
-			w.position, subject.LogStream(f.Kind.Name), w.told.Objects, w.held.Objects, w.told, w.held)
+			w.Position, subject.LogStream(f.Kind.Name), w.Told.Objects, w.Held.Objects, w.Told, w.Held)
 	}
 	switch {
 	case f.trouble.current() == nil:
 		return err
 	case err != nil:
-		f.report(err, w.position)
-	case w.told.Known && f.trouble.end():
+		f.report(err, w.Position)
+	case w.Told.Known && f.trouble.end():
 		f.troubled(nil)
 	}
 	return nil
@@ -192,7 +193,7 @@ func (f *Follower) checkCensus() error {
 // reportDamage asks the watchers to list the kind again. The damage is not later than what has been
 // read, or than the log's end when the session began: what has been repaired since may be it.
 func (f *Follower) reportDamage(err error) {
-	f.report(err, max(f.goal, f.Memory.Position(f.Kind.Name)))
+	f.report(err, max(f.goal, f.Cache.Position(f.Kind.Name)))
 }
 
 func (f *Follower) report(err error, end uint64) {
@@ -210,11 +211,11 @@ func (f *Follower) troubled(err error) {
 // list of a kind, an object that is missing may only be unreported, and no controller may
 // create it again.
 func (f *Follower) open() {
-	position, listed := f.Memory.progress(f.Kind.Name)
+	position, listed := f.Cache.Progress(f.Kind.Name)
 	if f.opened || position < f.goal || !listed || !f.isConsistent() {
 		return
 	}
-	if !f.waitEnded && f.Memory.BehindKnown(f.Kind.Name) {
+	if !f.waitEnded && f.Cache.BehindKnown(f.Kind.Name) {
 		f.waitForWatcher(position)
 		return
 	}
@@ -226,8 +227,8 @@ func (f *Follower) open() {
 // isConsistent reports whether nothing contradicts what has been folded: no damage, no relist in
 // progress, and no census that differs. After damage a census has to confirm it.
 func (f *Follower) isConsistent() bool {
-	w := f.Memory.completeness(f.Kind.Name)
-	return f.trouble.current() == nil && w.broken == nil && !w.listing && (!w.told.Known || w.told == w.held)
+	w := f.Cache.Completeness(f.Kind.Name)
+	return f.trouble.current() == nil && w.Broken == nil && !w.Listing && (!w.Told.Known || w.Told == w.Held)
 }
 
 // forget drops the objects of a stream that is gone or was recreated. It shuts the engines
@@ -236,7 +237,7 @@ func (f *Follower) forget() {
 	for _, l := range f.Loops {
 		l.ShutNow(f.Kind.Name)
 	}
-	keys := f.Memory.Forget(f.Kind.Name)
+	keys := f.Cache.Forget(f.Kind.Name)
 	for _, l := range f.Loops {
 		l.Do(func(d *Engine) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // A follower begins behind what it has folded, or with the message since which, by the last message on
@@ -38,21 +39,21 @@ func TestWhereAFollowerBegins(t *testing.T) {
 		"a mark behind a gap":   {[]events.Message{gapAt(kinds.Pods.Kind, 0), mark(3)}, func(*Follower) {}, 3},
 		"a damaged mark":        {[]events.Message{mark(1), ruined(mark(2))}, func(*Follower) {}, 1},
 		"in trouble":            {[]events.Message{mark(2)}, func(f *Follower) { f.trouble.begin(errors.New("torn"), events.Damage{}) }, 2},
-		"something was folded":  {[]events.Message{mark(2)}, func(f *Follower) { f.Memory.Fold("pods", logged(3)) }, 4},
-		"folded, but forgotten": {[]events.Message{mark(2)}, func(f *Follower) { f.Memory.Fold("pods", logged(3)); f.forget() }, 2},
+		"something was folded":  {[]events.Message{mark(2)}, func(f *Follower) { f.Cache.Fold("pods", logged(3)) }, 4},
+		"folded, but forgotten": {[]events.Message{mark(2)}, func(f *Follower) { f.Cache.Fold("pods", logged(3)); f.forget() }, 2},
 	} {
 		b := stocked(t, 1)
 		for _, m := range c.marks {
 			b.put(podLog, m)
 		}
-		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-		f.Memory.Follow(f.Kind)
+		f := &Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
+		f.Cache.Follow(f.Kind)
 		c.change(f)
 		if from, err := f.startSequence(t.Context()); err != nil || from != c.from {
 			t.Errorf("%s: from %d, %v", what, from, err)
 		}
 	}
-	f := &Follower{Bus: failing{stock: stocked(t, 1), last: errors.New("away")}, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+	f := &Follower{Bus: failing{stock: stocked(t, 1), last: errors.New("away")}, Cache: cache.New(), Kind: kinds.Pods.Kind}
 	if _, err := f.startSequence(t.Context()); err == nil || !strings.Contains(err.Error(), "look since when everything is recorded of pods: away") {
 		t.Errorf("of a bus that is away: %v", err)
 	}
@@ -72,7 +73,7 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Nodes.Kind} // of which there is no stream
+		f := &Follower{Bus: b, Cache: cache.New(), Kind: kinds.Nodes.Kind} // of which there is no stream
 		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes", End: 1})
 		f.lostEnd.begin(errors.New("silent"), events.Damage{Kind: "pods"})
 		done := make(chan error, 1)
@@ -108,7 +109,7 @@ func (s *shrunk) At(context.Context, string, uint64) (events.Message, bool, erro
 // The loop reports a loss when it has seen it twice, and does not report it again.
 func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := cache.New()
 		m.Register(toy().Describe())
 		b, stream := &shrunk{state: bus.State{First: 1, Last: 5, Messages: 5, Created: epoch}}, subject.TurnStream("toy")
 		var lost []string
@@ -135,7 +136,7 @@ func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 // A loop fires due timers by itself, and reports its state while it runs.
 func TestALoopHasItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := cache.New()
 		m.Register(toy().Describe())
 		l := NewLoop(&shrunk{}, toy(), m, Settings{}, nil)
 		var rung time.Time
@@ -172,8 +173,8 @@ func TestWhichTraceATurnGoesOn(t *testing.T) {
 		"b": {trigger("S", "a"), trigger("S", "b"), trigger(outcome, "")},
 		"p": {trigger(outcome, "o"), trigger(outcome, "p"), trigger("S", "")},
 	} {
-		c := causes{triggers: triggers}
-		if got := c.trace().Parent; got != want {
+		c := cache.Causes{Triggers: triggers}
+		if got := traceOf(c.Triggers).Parent; got != want {
 			t.Errorf("of %v it is %q, want %q", triggers, got, want)
 		}
 	}
@@ -187,16 +188,16 @@ func TestWhichTraceATurnGoesOn(t *testing.T) {
 	if e.newest().Sequence != 3 {
 		t.Errorf("the newest is %v", e.newest())
 	}
-	if e.dropServed(events.Trigger{Sequence: 1}); len(e.triggers) != 2 || e.triggers[0].Sequence != 2 {
-		t.Errorf("behind the second are %v", e.triggers)
+	if e.dropServed(events.Trigger{Sequence: 1}); len(e.Triggers) != 2 || e.Triggers[0].Sequence != 2 {
+		t.Errorf("behind the second are %v", e.Triggers)
 	}
-	if e.dropServed(events.Trigger{Sequence: 99}); len(e.triggers) != 2 {
-		t.Errorf("behind one that is not there are %v", e.triggers)
+	if e.dropServed(events.Trigger{Sequence: 99}); len(e.Triggers) != 2 {
+		t.Errorf("behind one that is not there are %v", e.Triggers)
 	}
-	if e.woken(events.Trace{}); !e.first || len(e.triggers) != 2 {
+	if e.woken(events.Trace{}); !e.first || len(e.Triggers) != 2 {
 		t.Error("a wake without a trace begins none")
 	}
-	if e.woken(events.Trace{Parent: "p"}); len(e.triggers) != 3 || e.newest().Stream != subject.WakeStream {
+	if e.woken(events.Trace{Parent: "p"}); len(e.Triggers) != 3 || e.newest().Stream != subject.WakeStream {
 		t.Errorf("a wake with a trace is %v", e.newest())
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -57,14 +58,14 @@ func TestWhenAnObjectWasHeard(t *testing.T) {
 		}},
 	} {
 		log, heard, sights := heartbeats(c.kind, c.made, []bool{true, false, true, false, false, true, false, true})
-		m, h := NewMemory(), NewHistory(0)
+		m, h := cache.New(), cache.NewHistory(0)
 		m.Register(reconcile.Description{Name: "c", Inputs: []reconcile.Input{{Kind: c.kind}}})
 		m.Follow(c.kind)
 		h.Begin(c.kind, 0, nil, true)
 		for i, message := range log {
 			m.Fold(c.kind.Name, []events.Message{message})
-			h.Fold(c.kind.Name, []Fact{Read(c.kind, message)})
-			m.view("c", nil, func(s snapshot) { hears(t, s, c.kind.Name, i, heard[i], sights[i]) })
+			h.Fold(c.kind.Name, []cache.Fact{cache.Read(c.kind, message)})
+			m.View("c", nil, func(s cache.Snapshot) { hears(t, s, c.kind.Name, i, heard[i], sights[i]) })
 		}
 		for _, i := range []int{3, 1, 7, 4, 5, 0, 6, 2} {
 			sight, err := h.ViewAt(events.Position{c.kind.Name: uint64(i + 1)}, nil)

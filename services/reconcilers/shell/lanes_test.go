@@ -10,7 +10,6 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // counts checks an engine's Tally, and the number of calls in flight.
@@ -246,72 +245,5 @@ func TestAKeyThatBacksOffDoesNotStall(t *testing.T) {
 	o.engine.pending = map[*entry]time.Time{}
 	if !o.engine.Working() {
 		t.Error("a key that waits for a clear view is no work")
-	}
-}
-
-// Following a kind again updates its description.
-func TestAKindIsFollowedAsItIsDescribed(t *testing.T) {
-	m := NewMemory()
-	m.Register(toy().Describe())
-	later := kinds.Pods.Kind
-	later.Version = "v2"
-	m.Follow(kinds.Pods.Kind)
-	m.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, aPod("p", "", 1), 1)})
-	m.Follow(later)
-	m.view("toy", nil, func(s snapshot) {
-		if k, ok := s.Kind("pods"); !ok || k.Version != "v2" || len(s.List("pods", "")) != 1 {
-			t.Errorf("it is %+v, with %d objects", k, len(s.List("pods", "")))
-		}
-	})
-}
-
-// A History keeps a bounded number of steps, and shows every kept position correctly.
-func TestHistoryReachesAsFarAsItMay(t *testing.T) {
-	h := NewHistory(2)
-	h.Begin(kinds.Pods.Kind, 0, nil, true)
-	at := func(position uint64) (pods int, err error) {
-		s, err := h.ViewAt(events.Position{"pods": position}, nil)
-		if err != nil {
-			return 0, err
-		}
-		return len(s.List("pods", "")), nil
-	}
-	for i := range uint64(9) {
-		h.Fold("pods", []Fact{Read(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", i), "", int(i+1)), i+1))})
-		from, head, ok := h.Known("pods")
-		if !ok || head != i+1 || head-from > 3 || head > 2 && head-from < 2 {
-			t.Fatalf("after %d it is known from %d to %d", i+1, from, head)
-		}
-		for position := from; position <= head; position++ {
-			if pods, err := at(position); err != nil || pods != int(position) {
-				t.Errorf("at %d of %d there are %d pods, %v", position, head, pods, err)
-			}
-		}
-		if from > 0 {
-			if _, err := at(from - 1); err == nil || !strings.Contains(err.Error(), "further back than is remembered") {
-				t.Errorf("at %d, before what is known, it is seen: %v", from-1, err)
-			}
-		}
-	}
-	if _, _, ok := h.Known("nodes"); ok {
-		t.Error("a kind is known that never began")
-	}
-}
-
-// A view includes for how long a kind has been watched.
-func TestHistorySeesForHowLong(t *testing.T) {
-	h := NewHistory(0)
-	h.Begin(kinds.Leases.Kind, 0, nil, true)
-	sights := []events.Sight{{Since: epoch, Until: epoch.Add(time.Second)}, {Since: epoch, Until: epoch.Add(time.Minute)}}
-	for i, sight := range sights {
-		m := events.EncodeDelta(events.Delta{Kind: kinds.Leases.Name, Op: events.Mark, ResourceVersion: "5", At: epoch, Sight: sight})
-		m.Subject, m.Sequence = subject.Mark(kinds.Leases.Name), uint64(i+1)
-		h.Fold(kinds.Leases.Name, []Fact{Read(kinds.Leases.Kind, m)})
-	}
-	for _, position := range []uint64{2, 1, 2} {
-		s, err := h.ViewAt(events.Position{kinds.Leases.Name: position}, nil)
-		if err != nil || s.Sight(kinds.Leases.Name) != sights[position-1] {
-			t.Errorf("at %d it is %v, %v", position, s.Sight(kinds.Leases.Name), err)
-		}
 	}
 }

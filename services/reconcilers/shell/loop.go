@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/growstack"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -61,13 +62,13 @@ const (
 
 // NewLoop makes the loop of a controller. It calls worked with how long each turn took; worked
 // and settings.Waited may be nil.
-func NewLoop(b bus.Bus, controller reconcile.Any, memory *Memory, settings Settings, worked func(time.Duration)) *Loop {
+func NewLoop(b bus.Bus, controller reconcile.Any, c *cache.Cache, settings Settings, worked func(time.Duration)) *Loop {
 	l := &Loop{
 		bus: b, inbox: make(chan func(), inboxSize), clock: time.Now,
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	settings.Suspect = l.suspect
-	l.engine = NewEngine(controller, memory, &busIO{loop: l}, settings, l.clock())
+	l.engine = NewEngine(controller, c, &busIO{loop: l}, settings, l.clock())
 	l.witnesses = newWitnesses(l.Name())
 	if l.engine.every {
 		l.engine.Shut(unfound) // decide nothing before discovery has found the kinds
@@ -228,7 +229,7 @@ func (l *Loop) Tally() Tally {
 
 // Backlog is, by kind, the oldest change that waits for its turn. ok is false when the loop
 // does not answer before the context ends.
-func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]Backlog, ok bool) {
+func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]cache.Backlog, ok bool) {
 	return ask(ctx, l, (*Engine).Backlog)
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -48,7 +50,7 @@ func (b *counter) Schedule(_ context.Context, w events.Wake) error {
 
 // looped is a loop of a controller with some sets in its memory, and asks about all of them.
 func looped(b bus.Bus, c reconcile.Any, settings Settings, worked func(time.Duration), sets ...*appsv1.ReplicaSet) *Loop {
-	memory := NewMemory()
+	memory := cache.New()
 	memory.Follow(kinds.ReplicaSets.Kind)
 	memory.Follow(kinds.Pods.Kind)
 	memory.Register(c.Describe())
@@ -244,7 +246,7 @@ func TestALoopSaysHowLongATurnGoesOn(t *testing.T) {
 		var l *Loop
 		var busy, took time.Duration
 		slow := toy()
-		slow.Decide = func(toyView, time.Time) reconcile.Decision {
+		slow.Decide = func(cachetest.View, time.Time) reconcile.Decision {
 			time.Sleep(time.Second) // virtual
 			busy = l.Busy()
 			return reconcile.Nothing("it is as it should be")
@@ -285,7 +287,7 @@ func TestHowOftenItIsCounted(t *testing.T) {
 			t.Helper()
 			if version > 0 {
 				m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 0, 0, ""), uint64(version))
-				l.engine.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+				l.engine.cache.Fold(kinds.ReplicaSets.Name, []events.Message{m})
 				l.engine.Folded(kinds.ReplicaSets.Name)
 				l.runTurns()
 			}
@@ -312,7 +314,7 @@ func TestALoopAnswers(t *testing.T) {
 		l.Shut("pods")
 		stop := runs(t, l)
 		m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""), 2)
-		l.engine.memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+		l.engine.cache.Fold(kinds.ReplicaSets.Name, []events.Message{m})
 		l.Do(func(d *Engine) { d.Folded(kinds.ReplicaSets.Name) })
 		synctest.Wait()
 		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
@@ -348,12 +350,12 @@ func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)
 		e := l.engine.entry(web)
-		e.write.effects = []effect{{result: events.Result{Ref: podOf("p"), Version: "9"}, asked: true}}
+		e.write.effects = []effect{{Effect: cache.Effect{Result: events.Result{Ref: podOf("p"), Version: "9"}}, asked: true}}
 		l.engine.awaitKind(e, "pods")
 		l.engine.io.Reach("pods")
 		(<-l.inbox)()
-		if e.write.effects[0].goal != 4 {
-			t.Errorf("it goes as far as %d", e.write.effects[0].goal)
+		if e.write.effects[0].Goal != 4 {
+			t.Errorf("it goes as far as %d", e.write.effects[0].Goal)
 		}
 	})
 }

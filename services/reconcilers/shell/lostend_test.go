@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // TestALostEndIsAskedAbout: if a log has lost its end, the engine decides nothing before a watcher has
@@ -38,7 +39,7 @@ func TestALostEndIsAskedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				memory := NewMemory()
+				memory := cache.New()
 				memory.Follow(kinds.Pods.Kind)
 				memory.Fold("pods", tc.known)
 				memory.Forget("pods")

@@ -12,46 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
-
-// TestWhoseDeltasWereFolded: since knows the objects while their deltas are remembered, and
-// none of the deltas concerned every object.
-func TestWhoseDeltasWereFolded(t *testing.T) {
-	of := func(name string, epoch uint64) events.Delta {
-		return events.Delta{Ref: events.Ref{Namespace: "default", Name: name}, Epoch: epoch}
-	}
-	var m moved
-	for i := range 5 * movedMost {
-		m.add(of(strconv.Itoa(i), 1), 1)
-	}
-	if names, some := m.since(5*movedMost - 2); !some || !slices.Equal(names, []name{{"default", "1278"}, {"default", "1279"}}) {
-		t.Errorf("the last two are %v, %t", names, some)
-	}
-	if names, some := m.since(5 * movedMost); !some || len(names) != 0 {
-		t.Errorf("behind the last are %v, %t", names, some)
-	}
-	if names, some := m.since(4 * movedMost); !some || len(names) != movedMost {
-		t.Errorf("it knows %d of the last %d, %t", len(names), movedMost, some)
-	}
-	if len(m.names) > movedTwice {
-		t.Errorf("it remembers %d", len(m.names))
-	}
-	for what, count := range map[string]uint64{"long ago": 1, "of a memory that was forgotten": 6 * movedMost} {
-		if _, some := m.since(count); some {
-			t.Errorf("%s: it says that it knows whose", what)
-		}
-	}
-	for what, d := range map[string]events.Delta{"a mark": {Op: events.Mark, Epoch: 1}, "a new epoch": of("a", 2)} {
-		m.add(d, 1)
-		if _, some := m.since(m.count - 1); some {
-			t.Errorf("%s: it says that it concerns one object", what)
-		}
-		m.add(of("b", 1), 1)
-		if names, some := m.since(m.count - 1); !some || len(names) != 1 {
-			t.Errorf("behind %s: %v, %t", what, names, some)
-		}
-	}
-}
 
 // TestWhoWaitsIsLookedAtInTime: whatever is folded, an engine that checks only the keys that
 // the deltas may concern finds every effect that has come back.
@@ -139,10 +101,6 @@ func (o *office) reached(r *rand.Rand) {
 	o.engine.Reached(kinds.Pods.Name, o.engine.position(kinds.Pods.Name)+uint64(r.IntN(4)), nil)
 }
 
-func podOf(name string) events.Ref {
-	return events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
-}
-
 // anything is a delta of one of a few pods: a version, a deletion, one that cannot be decoded,
 // or a mark.
 func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message {
@@ -174,8 +132,8 @@ func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message 
 // A fold of a kind may end the waits for an effect on one of the folded objects, and for a
 // position of the kind. A key that no longer waits for the kind is checked, too.
 func TestWhoseWaitsMayEnd(t *testing.T) {
-	folded := map[name]bool{{"default", "p"}: true}
-	at := func(u effect, seen, goal uint64) effect { u.seen, u.goal = seen, goal; return u }
+	folded := map[types.NamespacedName]bool{{Namespace: "default", Name: "p"}: true}
+	at := func(u effect, seen, goal uint64) effect { u.Seen, u.Goal = seen, goal; return u }
 	p, q, other := of("pods", "p", "u", "5", false), of("pods", "q", "u", "5", false), of("nodes", "p", "u", "5", false)
 	for what, c := range map[string]struct {
 		write, status []effect
@@ -204,7 +162,7 @@ func TestWhoseWaitsMayEnd(t *testing.T) {
 // A kind that is not followed yet has reported nothing: the engine notices its first message.
 // It checks no delta twice.
 func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
-	m := NewMemory()
+	m := cache.New()
 	m.Register(toy().Describe())
 	m.Follow(kinds.ReplicaSets.Kind)
 	o := &office{t: t, memory: m, now: epoch, sequence: map[kinds.Name]uint64{}}
@@ -215,7 +173,7 @@ func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 	o.answer(events.LaneWrite, 10, nil)
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.engine.Folded(kinds.Pods.Name)
-	if names, some, now := m.movedSince(kinds.Pods.Name, 0); names != nil || some || now != 0 {
+	if names, some, now := m.MovedSince(kinds.Pods.Name, 0); names != nil || some || now != 0 {
 		t.Errorf("of a kind that is not followed %v moved, %t, %d in all", names, some, now)
 	}
 	m.Follow(kinds.Pods.Kind)
@@ -229,8 +187,5 @@ func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 	o.fold(kinds.Pods.Kind, events.Is, aPod("r", "", 6))
 	if o.engine.rechecked[kinds.Pods.Name] != 2 {
 		t.Errorf("after the second message it has looked at %d", o.engine.rechecked[kinds.Pods.Name])
-	}
-	if movedMost != 256 || movedTwice != 512 {
-		t.Errorf("remembered are %d to %d", movedMost, movedTwice)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // No-ops. A decision whose outcome changes nothing must not be made again at once: the view
@@ -80,27 +81,15 @@ func (v *noOps) decide(commands []events.Command) {
 // contradiction is the first result that contradicts the memory about whether its object exists. For
 // a moment that is normal.
 func (d *Engine) contradiction(results []events.Result) (at events.Result, found bool) {
-	d.memory.view(d.name, nil, func(s snapshot) {
+	d.cache.View(d.name, nil, func(s cache.Snapshot) {
 		for _, r := range results {
-			if !d.shut[r.Ref.Kind] && s.contradicts(r) {
+			if !d.shut[r.Ref.Kind] && s.Contradicts(r) {
 				at, found = r, true
 				return
 			}
 		}
 	})
 	return at, found
-}
-
-func (s snapshot) contradicts(r events.Result) bool {
-	k, ok := s.memory.kinds[r.Ref.Kind]
-	if !ok || r.UID == "" {
-		return false
-	}
-	h, there := k.objects[name{r.Ref.Namespace, r.Ref.Name}]
-	if r.Removed || r.Status == events.Absent {
-		return there && h.uid == r.UID
-	}
-	return r.Status == events.Unchanged && r.Version != "" && !there
 }
 
 // reportOverdue reports effects that have been awaited for suspectAfter, if the memory contradicts
@@ -110,7 +99,7 @@ func (d *Engine) reportOverdue(effects []effect) {
 		if d.now.Sub(u.since) < suspectAfter {
 			continue
 		}
-		if at, found := d.contradiction([]events.Result{u.result}); found {
+		if at, found := d.contradiction([]events.Result{u.Result}); found {
 			d.reportDivergence(at)
 		}
 	}

@@ -1,6 +1,10 @@
 package shell
 
-import "github.com/millrace/millrace/pkg/events"
+import (
+	"github.com/millrace/millrace/pkg/events"
+
+	"github.com/millrace/millrace/services/reconcilers/cache"
+)
 
 // ownVersion makes the version of the key's own object on which a turn was decided an effect that
 // the next turn has to have seen. Replicas take turns, and the memory of the next one may lag:
@@ -11,9 +15,8 @@ func (d *Engine) ownVersion(e *entry, o events.Outcome) []effect {
 	if o.ResourceVersion == "" || !d.reads(own.Kind) {
 		return nil
 	}
-	u := effect{
-		result: events.Result{Status: events.Applied, Ref: own, UID: o.UID, Version: o.ResourceVersion}, discovery: d.discoveries + 1, since: d.now,
-	}
-	u.epoch, u.dated = o.Epochs[own.Kind]
+	result := events.Result{Status: events.Applied, Ref: own, UID: o.UID, Version: o.ResourceVersion}
+	u := effect{Effect: cache.Effect{Result: result}, discovery: d.discoveries + 1, since: d.now}
+	u.Epoch, u.Dated = o.Epochs[own.Kind]
 	return []effect{u}
 }

@@ -36,7 +36,7 @@ func (d *Engine) countBroken(e *entry, reason string) {
 // park sets a key aside, as soon as a turn with the reason is stored. A later change or wake
 // asks for the key again.
 func (d *Engine) park(e *entry, reason string) {
-	if e.dirty, e.oldest = false, nil; e.round != nil {
+	if e.dirty, e.Oldest = false, nil; e.round != nil {
 		e.round.waiting = nil
 	}
 	if e.parking != "" {
@@ -64,8 +64,8 @@ func (d *Engine) parkRecalled(e *entry, past Past, err error) {
 	}
 	d.storing++
 	d.io.Store(events.Turn{
-		Controller: d.name, Key: e.key, Lane: events.LanePark, Triggers: slices.Clone(e.triggers),
-		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: e.trace(),
+		Controller: d.name, Key: e.key, Lane: events.LanePark, Triggers: slices.Clone(e.Triggers),
+		Now: d.now, Because: e.parking, Code: d.settings.Code, Trace: traceOf(e.Triggers),
 	}, past.Sequence)
 }
 
@@ -108,7 +108,7 @@ func (d *Engine) Parked() []Parked {
 	for _, e := range d.parked {
 		out = append(out, *e.parked)
 	}
-	slices.SortFunc(out, func(a, b Parked) int { return compareRefs(events.Ref(a.Key), events.Ref(b.Key)) })
+	slices.SortFunc(out, func(a, b Parked) int { return events.Ref(a.Key).Compare(events.Ref(b.Key)) })
 	return out
 }
 

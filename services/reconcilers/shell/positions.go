@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // The fence waits for the effects of a key's last turn, and assumes that the engine that
@@ -18,15 +19,14 @@ import (
 
 // awaitPositions has a lane wait for the positions that its last turn had seen.
 func (d *Engine) awaitPositions(e *entry, l *lane, last *events.Turn) {
-	l.effects = slices.DeleteFunc(l.effects, func(u effect) bool { return u.seen > 0 })
+	l.effects = slices.DeleteFunc(l.effects, func(u effect) bool { return u.Seen > 0 })
 	if last == nil {
 		return
 	}
 	for _, kind := range slices.Sorted(maps.Keys(last.Seen)) {
 		if seen := last.Seen[kind]; d.reads(kind) && d.position(kind) < seen {
-			l.effects = append(l.effects, effect{
-				result: events.Result{Ref: events.Ref{Kind: kind}, Version: newest(l.last, l.turn)}, discovery: d.discoveries + 1, since: d.now, seen: seen,
-			})
+			u := cache.Effect{Result: events.Result{Ref: events.Ref{Kind: kind}, Version: newest(l.last, l.turn)}, Seen: seen}
+			l.effects = append(l.effects, effect{Effect: u, discovery: d.discoveries + 1, since: d.now})
 		}
 	}
 	d.awaitEffects(e, l)
@@ -46,16 +46,10 @@ func newest(o events.Outcome, turn uint64) (version string) {
 	return version
 }
 
-// reportedAgain reports whether a stream that had lost the position of u has everything again: it has
-// a mark behind its end, or one that is not older than the effects of the last turn.
-func (k *kindMemory) reportedAgain(u effect) bool {
-	return k.markAt >= u.goal || u.result.Version != "" && k.mark != "" && kinds.CompareVersions(k.mark, u.result.Version) >= 0
-}
-
 // seen keeps the effects that wait for a position that a turn had seen. The outcome of that
 // turn, which may come later than the recall of the turn, does not replace them.
 func seen(effects []effect) []effect {
-	return slices.DeleteFunc(effects, func(u effect) bool { return u.seen == 0 })
+	return slices.DeleteFunc(effects, func(u effect) bool { return u.Seen == 0 })
 }
 
 // recallForeign has the key recalled when an outcome is of a turn that this engine did not store:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // idle is the past of a turn that changed nothing, on a view with the pods' position seen.
@@ -133,18 +134,18 @@ func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
 	last := &events.Turn{Seen: events.Position{kinds.Pods.Name: 1, kinds.ReplicaSets.Name: 0, kinds.Nodes.Name: 9}}
 	for range 2 {
 		o.engine.awaitPositions(e, l, last)
-		if len(l.effects) != 2 || l.effects[0].seen != 0 || l.effects[1].seen != 1 || l.effects[1].result.Ref.Kind != kinds.Pods.Name || len(o.engine.awaiting[kinds.Pods.Name]) != 1 {
+		if len(l.effects) != 2 || l.effects[0].Seen != 0 || l.effects[1].Seen != 1 || l.effects[1].Result.Ref.Kind != kinds.Pods.Name || len(o.engine.awaiting[kinds.Pods.Name]) != 1 {
 			t.Errorf("awaited are %+v", l.effects)
 		}
 	}
-	if o.engine.awaitPositions(e, l, nil); len(l.effects) != 1 || l.effects[0].seen != 0 {
+	if o.engine.awaitPositions(e, l, nil); len(l.effects) != 1 || l.effects[0].Seen != 0 {
 		t.Errorf("of a turn that cannot be read %+v is awaited", l.effects)
 	}
 	o.mark(kinds.Pods.Kind, "5", 9)
 	if o.engine.awaitPositions(e, l, &events.Turn{Seen: events.Position{kinds.Pods.Name: 9}}); len(l.effects) != 1 {
 		t.Errorf("of what has been folded %+v is awaited", l.effects)
 	}
-	if left := seen([]effect{{seen: 1}, {seen: 0}, {seen: 2}}); len(left) != 2 || left[0].seen != 1 || left[1].seen != 2 {
+	if left := seen([]effect{{Effect: cache.Effect{Seen: 1}}, {}, {Effect: cache.Effect{Seen: 2}}}); len(left) != 2 || left[0].Seen != 1 || left[1].Seen != 2 {
 		t.Errorf("behind its outcome %+v are awaited", left)
 	}
 }
@@ -152,7 +153,7 @@ func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
 // A controller that reads every kind stops waiting for a position of a kind without a stream,
 // once a discovery has ended that began after the position was known.
 func TestAViewOfAKindThatIsNowhere(t *testing.T) {
-	o := &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
+	o := &office{t: t, memory: cache.New(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(spread().Describe())
 	o.engine = NewEngine(spread(), o.memory, o, Settings{}, o.now)
 	e := o.engine.entry(web)
@@ -186,31 +187,6 @@ func TestTheNewestVersionOfAnOutcome(t *testing.T) {
 	} {
 		if got := newest(c.outcome, 7); got != c.want {
 			t.Errorf("of %+v it is %q, want %q", c.outcome, got, c.want)
-		}
-	}
-}
-
-// A stream that had lost a position has everything again when it has a mark behind its end, or
-// one at the effects of the last turn or later.
-func TestWhenAViewWasToldAgain(t *testing.T) {
-	for what, c := range map[string]struct {
-		mark    string
-		markAt  uint64
-		version string
-		is      bool
-	}{
-		"a mark at the end":          {"5", 9, "", true},
-		"behind it":                  {"5", 10, "", true},
-		"before it":                  {"5", 8, "", false},
-		"of what was done":           {"5", 8, "5", true},
-		"of later":                   {"6", 8, "5", true},
-		"of earlier":                 {"4", 8, "5", false},
-		"none":                       {"", 0, "5", false},
-		"none, and nothing was done": {"", 0, "", false},
-	} {
-		k := &kindMemory{mark: c.mark, markAt: c.markAt}
-		if k.reportedAgain(effect{goal: 9, result: events.Result{Version: c.version}}) != c.is {
-			t.Errorf("%s: %t", what, !c.is)
 		}
 	}
 }

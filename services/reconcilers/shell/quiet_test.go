@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -34,7 +35,7 @@ func choosy(asked *int) reconcile.Controller[bool] {
 // watched is an office of a choosy controller.
 func watched(t *testing.T) (o *office, asked *int) {
 	asked = new(int)
-	o = &office{t: t, memory: NewMemory(), now: epoch, sequence: map[kinds.Name]uint64{}}
+	o = &office{t: t, memory: cache.New(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	for _, kind := range []kinds.Kind{kinds.Pods.Kind, kinds.ReplicaSets.Kind} {
 		o.memory.Follow(kind)
 	}
@@ -73,7 +74,9 @@ func TestChangesAheadOfTheEngineAreOneTurn(t *testing.T) {
 func TestNothingIsKeptOfWhatAsksForNoTurn(t *testing.T) {
 	o, _ := watched(t)
 	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 1)})
-	if n := o.memory.readers["toy"].changes; len(n.keys)+len(n.causes)+len(n.unmapped) > 0 {
-		t.Errorf("it keeps %+v", n)
-	}
+	o.memory.View("toy", nil, func(s cache.Snapshot) {
+		if n := s.TakeChanges(); len(n.Keys)+len(n.Causes)+len(n.Unmapped) > 0 {
+			t.Errorf("it keeps %+v", n)
+		}
+	})
 }

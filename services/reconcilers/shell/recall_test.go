@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // library is a bus that answers LastOf and stores turns. An answer waits until it is released.
@@ -62,7 +63,7 @@ func (b *library) Store(_ context.Context, m events.Message, _ uint64) (uint64, 
 
 // multitude is a loop with many sets that all want pods, and that have no past.
 func multitude(b bus.Bus, sets int) *Loop {
-	memory := NewMemory()
+	memory := cache.New()
 	memory.Follow(kinds.ReplicaSets.Kind)
 	memory.Follow(kinds.Pods.Kind)
 	memory.Register(toy().Describe())

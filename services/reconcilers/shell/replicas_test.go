@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // town is an API server with one set, its streams, a writer, and replicas of the toy
@@ -40,7 +41,7 @@ type town struct {
 
 type replica struct {
 	town     *town
-	memory   *Memory
+	memory   *cache.Cache
 	engine   *Engine
 	followed map[kinds.Name]bool
 	folded   map[kinds.Name]int
@@ -109,7 +110,7 @@ func (w *town) kill(name string) {
 // crash replaces a replica by a new one. The calls of the old one are never answered.
 func (w *town) crash(i int) {
 	r := &replica{
-		town: w, memory: NewMemory(), heard: len(w.outcomes),
+		town: w, memory: cache.New(), heard: len(w.outcomes),
 		followed: map[kinds.Name]bool{}, folded: map[kinds.Name]int{}, goal: map[kinds.Name]int{},
 	}
 	r.memory.Register(toy().Describe())

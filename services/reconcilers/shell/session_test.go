@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // telling is a bus whose log of pods delivers the given messages, and then ends with an error, or
@@ -133,7 +134,7 @@ func TestWhatEndsASession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &telling{state: bus.State{First: 1, Last: 3, Messages: 3}, told: tc.log, ends: tc.ends, batched: tc.batched}
-				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+				f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- f.session(ctx) }()
@@ -145,7 +146,7 @@ func TestWhatEndsASession(t *testing.T) {
 				if err := <-ended; !errors.Is(err, tc.want) || (err != nil) != (tc.want != nil) {
 					t.Errorf("ended with %v, want %v", err, tc.want)
 				}
-				if got := f.Memory.Position("pods"); got != tc.position || f.opened != tc.opened || !slices.Equal(b.followed, []string{podLog + " 1"}) {
+				if got := f.Cache.Position("pods"); got != tc.position || f.opened != tc.opened || !slices.Equal(b.followed, []string{podLog + " 1"}) {
 					t.Errorf("folded from %v up to %d, want %d; opened: %t", b.followed, got, tc.position, f.opened)
 				}
 			})
@@ -190,7 +191,7 @@ func TestReadingBeginsWhereEverythingIsRecordedSince(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &telling{state: bus.State{First: 1, Last: 9, Messages: 9}, told: tc.log}
-				f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+				f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
 				if tc.trouble != nil {
 					f.trouble.begin(tc.trouble, events.Damage{Kind: "pods", End: 8})
 				}
@@ -199,7 +200,7 @@ func TestReadingBeginsWhereEverythingIsRecordedSince(t *testing.T) {
 				if err := f.session(ctx); !errors.Is(err, tc.want) || (err != nil) != (tc.want != nil) {
 					t.Errorf("it ended with %v", err)
 				}
-				if got := f.Memory.Count("pods"); !slices.Equal(b.followed, []string{fmt.Sprint(podLog, " ", tc.from)}) || got != tc.objects || f.opened != tc.opened {
+				if got := f.Cache.Count("pods"); !slices.Equal(b.followed, []string{fmt.Sprint(podLog, " ", tc.from)}) || got != tc.objects || f.opened != tc.opened {
 					t.Errorf("it began with %v and found %d, want %d and %d; opened: %t", b.followed, got, tc.from, tc.objects, f.opened)
 				}
 				if f.trouble.current() != nil {
@@ -215,7 +216,7 @@ func TestReadingBeginsWhereEverythingIsRecordedSince(t *testing.T) {
 func TestASessionGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &telling{state: bus.State{First: 1, Last: 1, Messages: 9}, told: logged(1)}
-		f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind, opened: true, waiting: true}
+		f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind, opened: true, waiting: true}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		began := time.Now()
@@ -234,9 +235,9 @@ func TestASessionContinuesBehindWhatIsFolded(t *testing.T) {
 	for last, opened := range map[uint64]bool{3: true, 4: false} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &telling{state: bus.State{First: 1, Last: last, Messages: last}}
-			f := Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
-			f.Memory.Follow(f.Kind)
-			f.Memory.Fold("pods", counted(t, logged(1, 2, 3)...))
+			f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
+			f.Cache.Follow(f.Kind)
+			f.Cache.Fold("pods", counted(t, logged(1, 2, 3)...))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := f.session(ctx); err != nil || f.opened != opened || !slices.Equal(b.followed, []string{podLog + " 4"}) {
@@ -339,12 +340,12 @@ func (b *growing) Consume(ctx context.Context, _ string, from uint64, _ func() u
 
 // followed runs a follower of the pods until the test's function returns. It returns what the follower
 // told of its trouble.
-func followed(t *testing.T, b bus.Bus, memory *Memory, during func(f *Follower, l *Loop)) (trouble []error) {
+func followed(t *testing.T, b bus.Bus, memory *cache.Cache, during func(f *Follower, l *Loop)) (trouble []error) {
 	t.Helper()
 	memory.Register(toy().Describe())
 	l := NewLoop(b, toy(), memory, Settings{}, nil)
 	l.Shut(kinds.Pods.Name)
-	f := &Follower{Bus: b, Memory: memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}, Troubled: func(err error) { trouble = append(trouble, err) }}
+	f := &Follower{Bus: b, Cache: memory, Kind: kinds.Pods.Kind, Loops: []*Loop{l}, Troubled: func(err error) { trouble = append(trouble, err) }}
 	ctx, cancel := context.WithCancel(t.Context())
 	done, stop := make(chan error, 1), hear(l)
 	go func() { done <- f.Follow(ctx) }()
@@ -364,15 +365,15 @@ func TestDamageIsReportedUntilACensusAgrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := counted(t, logged(1, 2, 3, 4)...)
 		b := &growing{grown: make(chan struct{}), log: slices.Clone(log[:2])}
-		trouble := followed(t, b, NewMemory(), func(f *Follower, l *Loop) {
+		trouble := followed(t, b, cache.New(), func(f *Follower, l *Loop) {
 			is := func(what string, shut bool, objects int, end uint64) {
 				t.Helper()
 				_, before := b.lastReport()
 				time.Sleep(3 * reportEvery) // virtual
 				synctest.Wait()
 				last, reports := b.lastReport()
-				if l.engine.shut["pods"] != shut || f.Memory.Count("pods") != objects || last.End != end || (reports > before) != (f.trouble.current() != nil) {
-					t.Errorf("%s: shut: %t, %d objects; reported %d times more, last with the end %d", what, l.engine.shut["pods"], f.Memory.Count("pods"), reports-before, last.End)
+				if l.engine.shut["pods"] != shut || f.Cache.Count("pods") != objects || last.End != end || (reports > before) != (f.trouble.current() != nil) {
+					t.Errorf("%s: shut: %t, %d objects; reported %d times more, last with the end %d", what, l.engine.shut["pods"], f.Cache.Count("pods"), reports-before, last.End)
 				}
 			}
 			is("whole", false, 1, 0)
@@ -400,7 +401,7 @@ func TestLastingTroubleReadsTheLogAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := counted(t, logged(1, 2, 3)...)
 		b := &growing{grown: make(chan struct{}), log: without(log, 1)}
-		followed(t, b, NewMemory(), func(f *Follower, l *Loop) {
+		followed(t, b, cache.New(), func(f *Follower, l *Loop) {
 			time.Sleep(2*damageLasts + 5*time.Second) // virtual
 			if b.add(again(logged(1)[0], 4), since(3, 5, log[0], log[2])); f.trouble.current() == nil || !l.engine.shut["pods"] {
 				t.Error("it is no trouble that an object is missing")

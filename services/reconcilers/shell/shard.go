@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // Shards is the number of shards among which the keys of a controller are divided.
@@ -68,12 +69,12 @@ func (d *Engine) decideAbout(share Share) {
 			d.Ask(k)
 		}
 	}
-	d.takeChanges(mapped{unmapped: slices.DeleteFunc(unread, func(u unmapped) bool { return !gained.Has(Shard(events.Key(u.ref))) })})
+	d.takeChanges(cache.Changes{Unmapped: slices.DeleteFunc(unread, func(u cache.Unmapped) bool { return !gained.Has(Shard(events.Key(u.Ref))) })})
 }
 
 // release drops what a key wants, and the key when nothing of it is in flight.
 func (d *Engine) release(e *entry) {
-	e.dirty, e.causes, e.first = false, causes{}, false
+	e.dirty, e.Causes, e.first = false, cache.Causes{}, false
 	e.invalidate()
 	if e.parked != nil {
 		e.parked = nil

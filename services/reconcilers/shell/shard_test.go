@@ -163,8 +163,8 @@ func TestAKeyInTheQueueIsGivenAway(t *testing.T) {
 	o.engine.Ask(web)
 	e := o.engine.entries[web]
 	o.engine.Own(0)
-	if o.run(); len(o.recalls) != 0 || e.dirty || e.first || len(e.triggers) != 0 {
-		t.Errorf("it recalls %v; the key wants a turn: %t, because of %v", o.recalls, e.dirty, e.triggers)
+	if o.run(); len(o.recalls) != 0 || e.dirty || e.first || len(e.Triggers) != 0 {
+		t.Errorf("it recalls %v; the key wants a turn: %t, because of %v", o.recalls, e.dirty, e.Triggers)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -177,7 +178,7 @@ func TestAKindThatIsOpenedIsLookedAt(t *testing.T) {
 	o.engine.awaitEffects(e, &e.write)
 	o.engine.awaitEffects(e, &e.status)
 	o.engine.Open(kinds.Pods.Name)
-	if len(e.write.effects) != 1 || !e.write.effects[0].dated || len(e.status.effects) != 1 || !e.status.effects[0].dated || o.engine.taken["pods"] != 1 {
+	if len(e.write.effects) != 1 || !e.write.effects[0].Dated || len(e.status.effects) != 1 || !e.status.effects[0].Dated || o.engine.taken["pods"] != 1 {
 		t.Errorf("awaited are %+v and %+v", e.write.effects, e.status.effects)
 	}
 }
@@ -232,7 +233,7 @@ func TestWhatCannotBeReadIsSetAsideWhenAllIsAskedAbout(t *testing.T) {
 		t.Errorf("set aside are %v, want %v", parking, want)
 	}
 	_, unread := o.engine.keys()
-	if !slices.IsSortedFunc(unread, func(a, b unmapped) int { return compareRefs(a.ref, b.ref) }) || len(unread) != 5 || unread[0].version != "3" || unread[4].version != "1" {
+	if !slices.IsSortedFunc(unread, func(a, b cache.Unmapped) int { return a.Ref.Compare(b.Ref) }) || len(unread) != 5 || unread[0].Version != "3" || unread[4].Version != "1" {
 		t.Errorf("what cannot be told is %+v", unread)
 	}
 	if keys, unread := o.engine.keys(kinds.ReplicaSets.Name); !cmp.Equal(keys, []events.Key{web}) || len(unread) != 2 {
@@ -247,7 +248,7 @@ func TestWhatCannotBeReadIsSetAsideWhenAllIsAskedAbout(t *testing.T) {
 func TestWhichKindsAreRead(t *testing.T) {
 	every := toy()
 	every.Inputs = append(slices.Clone(every.Inputs), reconcile.Input{Every: true})
-	all := NewEngine(every, NewMemory(), nil, Settings{}, epoch)
+	all := NewEngine(every, cache.New(), nil, Settings{}, epoch)
 	some := open(t, Settings{}).engine
 	for kind, want := range map[kinds.Name][2]bool{"pods": {true, true}, "configmaps": {true, false}, "": {false, false}, kinds.ReplicaSets.Name: {true, true}} {
 		if got := [2]bool{all.reads(kind), some.reads(kind)}; got != want {

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // The refusal of a forged turn behind a turn in flight does not open the fence: the turn's own
@@ -137,7 +138,7 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := topic{said: make(chan []byte)}
-			memory := NewMemory()
+			memory := cache.New()
 			memory.Register(toy().Describe())
 			l := NewLoop(b, toy(), memory, Settings{Signatures: c.by}, nil)
 			ctx, stop := context.WithCancel(t.Context())

@@ -1,14 +1,15 @@
 package shell
 
-import "time"
+import (
+	"time"
 
-// Epoch skew. When the API server is restored to an earlier time, every kind begins the same
-// new epoch, but the watchers list each kind again at its own speed: for a moment the memory
-// holds the replica sets of the backup beside the pods of the history that the restore ended.
-// No decision on that view is right in either epoch, and some delete pods that the restored
-// cluster needs. No precondition stops them, because the pods are unchanged. So the engine
-// stores no turn until all kinds that the controller reads are in the newest epoch of any kind,
-// and listed completely.
+	"github.com/millrace/millrace/services/reconcilers/cache"
+)
+
+// Epoch skew ([cache.Snapshot.EpochSkew]). Some decisions on a view of two epochs delete pods that
+// the restored cluster needs, and no precondition stops them, because the pods are unchanged. So
+// the engine stores no turn until all kinds that the controller reads are in the newest epoch of
+// any kind, and listed completely.
 
 // MaxEpochSkew is how long that may take, from the first message of the new epoch. If the API
 // server does not serve a kind, its watcher ends the kind in the new epoch. A kind that lags
@@ -22,27 +23,10 @@ type epochSkew struct {
 	since time.Time
 }
 
-// epochSkew reports whether a kind that the controller reads has not reached the newest epoch of
-// any kind, or has not been listed completely in it.
-func (s snapshot) epochSkew() (newest uint64, apart bool) {
-	for _, k := range s.memory.kinds {
-		newest = max(newest, k.epoch)
-	}
-	if newest == 0 {
-		return 0, false
-	}
-	for at, k := range s.memory.kinds {
-		if min(k.epoch, k.marked) < newest && s.reader.reads(at) {
-			return newest, true
-		}
-	}
-	return newest, false
-}
-
 // skewed reports whether decisions have to wait because kinds are in several epochs.
-func (d *Engine) skewed(s snapshot) bool {
-	newest, apart := s.epochSkew()
-	if !apart {
+func (d *Engine) skewed(s cache.Snapshot) bool {
+	newest, skewed := s.EpochSkew()
+	if !skewed {
 		return false
 	}
 	d.newEpoch(newest)
@@ -55,5 +39,23 @@ func (d *Engine) newEpoch(epoch uint64) {
 	if epoch > d.skew.epoch {
 		d.skew = epochSkew{epoch, d.now}
 		d.timers.set(d.now.Add(MaxEpochSkew), d.requeueInconsistent)
+	}
+}
+
+// requeueInconsistent looks again at the keys that wait for a consistent snapshot, if there is
+// one now.
+func (d *Engine) requeueInconsistent() {
+	if len(d.inconsistent) == 0 {
+		return
+	}
+	inconsistent := false
+	d.cache.View(d.name, nil, func(s cache.Snapshot) { inconsistent = s.Inconsistent() || d.skewed(s) })
+	if inconsistent {
+		return
+	}
+	waiting := d.inconsistent
+	d.inconsistent, d.freedAt = nil, d.now
+	for _, e := range waiting {
+		d.requeue(e)
 	}
 }

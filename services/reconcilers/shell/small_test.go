@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 func TestMeasuresByDefault(t *testing.T) {
@@ -24,47 +24,6 @@ func TestMeasuresByDefault(t *testing.T) {
 	}
 	if s := (Settings{Pace: 1, Progress: 2, Patience: 3, Orphan: 4, Attempts: 5, Backoff: 6, MaxBackoff: 7}).filled(); s.Pace != 1 || s.Progress != 2 || s.Patience != 3 || s.Orphan != 4 || s.Backoff != 6 || s.MaxBackoff != 7 {
 		t.Errorf("what was said is %+v", s)
-	}
-}
-
-// moved knows the objects since a count as far as it remembers.
-func TestWhatHasMovedSince(t *testing.T) {
-	var m moved
-	for _, at := range []string{"a", "b", "c"} {
-		m.add(events.Delta{Ref: events.Ref{Name: at}}, 0)
-	}
-	for count, want := range map[uint64]int{0: 3, 1: 2, 3: 0} {
-		if names, some := m.since(count); len(names) != want || !some {
-			t.Errorf("since %d: %v, %t", count, names, some)
-		}
-	}
-	if _, some := m.since(4); some {
-		t.Error("what is still to come has moved")
-	}
-	if m.add(events.Delta{Ref: events.Ref{Name: "d"}, Epoch: 1}, 0); true {
-		if _, some := m.since(3); some {
-			t.Error("of a new epoch it is known what has moved")
-		}
-	}
-	m.names = m.names[1:]
-	if _, some := m.since(0); some {
-		t.Error("what is remembered no more is known")
-	}
-}
-
-// A message of another kind, or of a foreign subject, changes nothing.
-func TestForeignMessagesTellNothing(t *testing.T) {
-	own := delta(kinds.Pods.Kind, events.Is, aPod("p", "", 1), 7)
-	other := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""), 7)
-	foreign := own
-	foreign.Subject = "x"
-	if f := read(kinds.Pods.Kind, own); f.delta.Ref.Name != "p" || f.sequence != 7 || f.object.None() {
-		t.Errorf("of a pod it is %+v", f)
-	}
-	for what, m := range map[string]events.Message{"of another kind": other, "of no one's": foreign} {
-		if f := read(kinds.Pods.Kind, m); f.delta.Op != "" || f.sequence != 7 || !f.object.None() || f.damage != "" {
-			t.Errorf("%s it is %+v", what, f)
-		}
 	}
 }
 
@@ -195,7 +154,7 @@ func TestWhenATurnIsSuspected(t *testing.T) {
 // Shutter returns when the running engine is shut.
 func TestAnEngineIsShutWhenItIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := cache.New()
 		m.Register(toy().Describe())
 		l := NewLoop(&shrunk{}, toy(), m, Settings{}, nil)
 		shut := false
@@ -224,7 +183,7 @@ func TestAFollowerTakesItsTime(t *testing.T) {
 		counting := countingBus{b, &asked}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+1)
 		defer cancel()
-		f := &Follower{Bus: counting, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		f := &Follower{Bus: counting, Cache: cache.New(), Kind: kinds.Pods.Kind}
 		if err := f.Follow(ctx); err != nil || asked != 41 {
 			t.Errorf("in ten seconds it asked %d times, %v", asked, err)
 		}
@@ -241,38 +200,28 @@ func (c countingBus) StreamState(ctx context.Context, stream string) (bus.State,
 	return c.shrunk.StreamState(ctx, stream)
 }
 
-// After a broken or damaged message the kind lacks something, until a census agrees.
-func TestHistoryKnowsWhatIsMissing(t *testing.T) {
-	h := NewHistory(0)
-	h.Begin(kinds.Pods.Kind, 0, nil, true)
-	lacking := func(position uint64) int {
-		t.Helper()
-		s, err := h.ViewAt(events.Position{"pods": position}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(s.Incomplete)
+// A key has the earliest alarm that was asked for, and is looked at then.
+func TestTheEarliestAlarmOfAKeyCounts(t *testing.T) {
+	o := open(t, Settings{})
+	e := o.engine.entry(web)
+	e.dirty = true
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+	for _, s := range []int{10, 20, 10, 5} {
+		o.engine.requeueAt(e, at(s))
 	}
-	fold := func(m events.Message) { h.Fold("pods", []Fact{Read(kinds.Pods.Kind, m)}) }
-	fold(events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("a", "", 1), 1)))
-	broken := events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("b", "", 2), 2))
-	broken.Data = append([]byte("torn"), broken.Data...)
-	fold(broken)
-	if before, after := lacking(1), lacking(2); before != 0 || after != 1 {
-		t.Errorf("before a broken one %d kinds are lacking, after it %d", before, after)
+	if len(o.engine.timers.list) != 2 || !e.requeueTime.Equal(at(5)) {
+		t.Errorf("%d are set, and the key is looked at at %v", len(o.engine.timers.list), e.requeueTime)
 	}
-	var tally events.Tally
-	for _, name := range []string{"a"} {
-		d, err := events.DecodeDelta(events.Ref{Kind: "pods", Namespace: "default", Name: name}, delta(kinds.Pods.Kind, events.Is, aPod(name, "", 1), 1))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tally.Fold(d)
+	if o.engine.Advance(at(5)); !e.requeueTime.IsZero() || !e.queued {
+		t.Errorf("in time it is looked at: %t, and again at %v", e.queued, e.requeueTime)
 	}
-	mark := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", At: epoch, Census: tally.Census()})
-	mark.Subject, mark.Sequence = subject.Mark("pods"), 3
-	fold(events.Seal(mark))
-	if at := []int{lacking(3), lacking(2), lacking(1)}; at[0] != 0 || at[1] != 1 || at[2] != 0 {
-		t.Errorf("after a count %v kinds are lacking", at)
+	o.engine.requeueAt(e, at(15))
+	if o.engine.Advance(at(10)); !e.requeueTime.Equal(at(15)) {
+		t.Errorf("an earlier one has called off a later one: %v", e.requeueTime)
+	}
+	e.queued = false
+	delete(o.engine.entries, web)
+	if o.engine.Advance(at(15)); e.queued {
+		t.Error("a key that is not known any more is looked at")
 	}
 }

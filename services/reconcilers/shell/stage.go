@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // Stage is a part of a change's way: to the decision, to the bus, to the API server, and back
@@ -39,7 +40,7 @@ type stageTimes struct {
 
 // beginStages begins the stages of a turn that is decided now.
 func (d *Engine) beginStages(e *entry, l *lane) {
-	l.stages = stageTimes{trace: e.trace(), decided: d.now, since: d.now}
+	l.stages = stageTimes{trace: traceOf(e.Triggers), decided: d.now, since: d.now}
 	if !e.since.IsZero() {
 		d.reportStage(Decided, max(d.now.Sub(e.since), 0), l.stages.trace)
 	}
@@ -94,16 +95,16 @@ func (d *Engine) reportStage(stage Stage, took time.Duration, trace events.Trace
 func (d *Engine) reportHeld(e *entry) {
 	for _, l := range []*lane{&e.write, &e.status} {
 		if len(l.effects) > 0 && d.settings.Held != nil {
-			d.settings.Held(l.effects[0].result.Ref.Kind)
+			d.settings.Held(l.effects[0].Result.Ref.Kind)
 			return
 		}
 	}
 }
 
 // Backlog is, by kind, the oldest change that waits for its turn.
-func (d *Engine) Backlog() map[kinds.Name]Backlog {
-	oldest := map[kinds.Name]Backlog{}
-	note := func(all []Backlog) {
+func (d *Engine) Backlog() map[kinds.Name]cache.Backlog {
+	oldest := map[kinds.Name]cache.Backlog{}
+	note := func(all []cache.Backlog) {
 		for _, b := range all {
 			if have, ok := oldest[b.Kind]; !ok || b.Sequence < have.Sequence {
 				oldest[b.Kind] = b
@@ -111,7 +112,7 @@ func (d *Engine) Backlog() map[kinds.Name]Backlog {
 		}
 	}
 	for e := range d.pending {
-		if note(e.oldest); e.round != nil {
+		if note(e.Oldest); e.round != nil {
 			note(e.round.waiting)
 		}
 	}

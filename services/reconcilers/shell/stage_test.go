@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // traveller is an office that records the stages. It folds two changes of web, stored an hour
@@ -48,7 +49,7 @@ func TestEveryHopIsMeasured(t *testing.T) {
 	if got := (*stages)[:min(4, len(*stages))]; !cmp.Equal(got, want) {
 		t.Error(cmp.Diff(want, got))
 	}
-	if b := o.engine.Backlog(); b[kinds.ReplicaSets.Name] != (Backlog{}) {
+	if b := o.engine.Backlog(); b[kinds.ReplicaSets.Name] != (cache.Backlog{}) {
 		t.Errorf("after its turn the change still waits: %+v", b)
 	}
 }
@@ -188,15 +189,15 @@ func TestAKeyThatWaitsIsToldOnce(t *testing.T) {
 // Backlog is the oldest waiting change of each kind, also while its turn is being stored.
 func TestTheOldestThatWaitsIsTold(t *testing.T) {
 	o := open(t, Settings{})
-	b := func(kind kinds.Name, sequence uint64) Backlog {
-		return Backlog{Kind: kind, Sequence: sequence, Stored: epoch}
+	b := func(kind kinds.Name, sequence uint64) cache.Backlog {
+		return cache.Backlog{Kind: kind, Sequence: sequence, Stored: epoch}
 	}
 	one, two := o.engine.entry(web), o.engine.entry(events.Key{Name: "db"})
-	one.oldest = []Backlog{b("pods", 7), b("nodes", 4)}
-	two.oldest, two.round = []Backlog{b("pods", 5)}, &round{waiting: []Backlog{b("nodes", 3), b("jobs.batch", 9)}}
+	one.Oldest = []cache.Backlog{b("pods", 7), b("nodes", 4)}
+	two.Oldest, two.round = []cache.Backlog{b("pods", 5)}, &round{waiting: []cache.Backlog{b("nodes", 3), b("jobs.batch", 9)}}
 	o.engine.markPending(one)
 	o.engine.markPending(two)
-	want := map[kinds.Name]Backlog{"pods": b("pods", 5), "nodes": b("nodes", 3), "jobs.batch": b("jobs.batch", 9)}
+	want := map[kinds.Name]cache.Backlog{"pods": b("pods", 5), "nodes": b("nodes", 3), "jobs.batch": b("jobs.batch", 9)}
 	for range 10 { // the keys come in any order
 		if got := o.engine.Backlog(); !cmp.Equal(got, want) {
 			t.Fatalf("the oldest are %v, want %v", got, want)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // Stalled controllers. An engine may wait for many things, and each wait is right by itself:
@@ -166,16 +167,13 @@ func (d *Engine) whyShut(since time.Time) wait {
 // whyInconsistent is why keys wait for a consistent snapshot.
 func (d *Engine) whyInconsistent() wait {
 	w := wait{condition: events.CacheInconsistent, since: d.heldSince}
-	d.memory.view(d.name, nil, func(s snapshot) {
-		if newest, apart := s.epochSkew(); apart {
-			w.condition = events.EpochNotTold
-			w.about = s.lagging(newest)
-			return
+	d.cache.View(d.name, nil, func(s cache.Snapshot) {
+		all := s.InconsistentKinds()
+		if newest, skewed := s.EpochSkew(); skewed {
+			w.condition, all = events.EpochNotTold, s.Lagging(newest)
 		}
-		for at, k := range s.memory.kinds {
-			if k.inconsistent && s.reader.reads(at) {
-				w.about = append(w.about, string(at))
-			}
+		for _, kind := range all {
+			w.about = append(w.about, string(kind))
 		}
 	})
 	slices.Sort(w.about)
@@ -220,17 +218,6 @@ func (d *Engine) describeWriters() string {
 		return "no writer says that it is there"
 	}
 	return "writers are there, and none has its turns"
-}
-
-// lagging are the kinds that the controller reads and that have not been listed completely in
-// an epoch.
-func (s snapshot) lagging(epoch uint64) (behind []string) {
-	for at, k := range s.memory.kinds {
-		if min(k.epoch, k.marked) < epoch && s.reader.reads(at) {
-			behind = append(behind, string(at))
-		}
-	}
-	return behind
 }
 
 // Stall is the condition under which the controller has had work and decided nothing for

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // stalls demands that the engine names a condition after [events.StallAfter] and not before;
@@ -185,7 +186,7 @@ func TestABackOffDoesNotStall(t *testing.T) {
 // A decision that does not end keeps the engine from reporting it: the loop does.
 func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := NewMemory()
+		memory := cache.New()
 		memory.Register(toy().Describe())
 		l := NewLoop(&torn{}, toy(), memory, Settings{}, nil)
 		l.publish()
@@ -358,22 +359,28 @@ func TestSinceWhenAShutEngineWaits(t *testing.T) {
 // Why keys wait for a consistent snapshot: the controller reads kinds of other epochs, or
 // inconsistent ones.
 func TestWhyAViewIsUnclear(t *testing.T) {
+	pods, sets, nodes := kinds.Pods.Kind, kinds.ReplicaSets.Kind, kinds.Nodes.Kind
+	marked := func(c *cache.Cache, kind kinds.Kind, epoch uint64) {
+		c.Fold(kind.Name, []events.Message{inEpoch(markAt(kind, "1", 1), epoch)})
+	}
 	for what, c := range map[string]struct {
-		change    func(pods, sets, nodes *kindMemory)
+		change    func(*cache.Cache)
 		condition events.Condition
 		about     []string
 	}{
-		"one is inconsistent": {func(pods, _, nodes *kindMemory) { pods.inconsistent, nodes.inconsistent = true, true }, events.CacheInconsistent, []string{"pods"}},
-		"two are":             {func(pods, sets, _ *kindMemory) { pods.inconsistent, sets.inconsistent = true, true }, events.CacheInconsistent, []string{"pods", "replicasets.apps"}},
-		"one lags":            {func(pods, sets, _ *kindMemory) { pods.epoch, pods.marked, sets.inconsistent = 1, 1, true }, events.EpochNotTold, []string{"replicasets.apps"}},
-		"one lags unmarked":   {func(pods, sets, _ *kindMemory) { pods.epoch, sets.epoch, sets.marked = 2, 2, 2 }, events.EpochNotTold, []string{"pods"}},
-		"both lag":            {func(_, _, nodes *kindMemory) { nodes.epoch, nodes.marked = 1, 1 }, events.EpochNotTold, []string{"pods", "replicasets.apps"}},
+		"one is inconsistent": {func(c *cache.Cache) { disagree(c, pods); disagree(c, nodes) }, events.CacheInconsistent, []string{"pods"}},
+		"two are":             {func(c *cache.Cache) { disagree(c, pods); disagree(c, sets) }, events.CacheInconsistent, []string{"pods", "replicasets.apps"}},
+		"one lags":            {func(c *cache.Cache) { marked(c, pods, 1); disagree(c, sets) }, events.EpochNotTold, []string{"replicasets.apps"}},
+		"one lags unmarked": {func(c *cache.Cache) {
+			c.Fold(pods.Name, []events.Message{inEpoch(delta(pods, events.Is, aPod("p", "", 1), 1), 2)})
+			marked(c, sets, 2)
+		}, events.EpochNotTold, []string{"pods"}},
+		"both lag": {func(c *cache.Cache) { marked(c, nodes, 1) }, events.EpochNotTold, []string{"pods", "replicasets.apps"}},
 	} {
 		for range 5 {
 			o := open(t, Settings{})
 			o.memory.Follow(kinds.Nodes.Kind)
-			k := o.memory.kinds
-			c.change(k[kinds.Pods.Name], k[kinds.ReplicaSets.Name], k[kinds.Nodes.Name])
+			c.change(o.memory)
 			o.engine.heldSince = epoch.Add(-time.Minute)
 			o.engine.inconsistent = []*entry{{}}
 			if w := o.engine.waits(); len(w) != 1 || w[0].condition != c.condition || !slices.Equal(w[0].about, c.about) || !w[0].since.Equal(epoch.Add(-time.Minute)) {

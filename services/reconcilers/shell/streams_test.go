@@ -157,8 +157,8 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 		}
 		b.batches <- []events.Message{outcome(7), {Subject: "torn", Data: []byte("torn")}, outcome(8)}
 		doubted("an outcome of another replica's", true)
-		if e.write.outcome != 8 || len(e.triggers) != 2 || e.triggers[0].Sequence != 2 || e.triggers[1].Sequence != 9 {
-			t.Errorf("heard is of turn %d, because of %v", e.write.outcome, e.triggers)
+		if e.write.outcome != 8 || len(e.Triggers) != 2 || e.Triggers[0].Sequence != 2 || e.Triggers[1].Sequence != 9 {
+			t.Errorf("heard is of turn %d, because of %v", e.write.outcome, e.Triggers)
 		}
 		if w := l.witnesses.get(stream); w.sequence != 9 || w.subject != subject.Outcome("toy", events.LaneWrite, web) || len(l.witnesses.checkNow) != 0 {
 			t.Errorf("of the outcomes it remembers %+v", w)

@@ -1,176 +1,50 @@
 package shell
 
 import (
-	"fmt"
-	"time"
-
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	"maps"
+	"strconv"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// toyView is what the toy controller sees: a set and its pods.
-type toyView struct {
-	Set    *appsv1.ReplicaSet
-	Pods   []*corev1.Pod
-	Failed bool
-}
+var (
+	toy    = cachetest.Toy
+	aSet   = cachetest.Set
+	aPod   = cachetest.Pod
+	delta  = cachetest.Delta
+	markAt = cachetest.Mark
+	epoch  = cachetest.Epoch
 
-// toy keeps a ReplicaSet at its number of pods and reports that number. Some
-// annotations make it misbehave.
-func toy() reconcile.Controller[toyView] {
-	return reconcile.Controller[toyView]{
-		Name: "toy", Owns: &kinds.ReplicaSets.Kind, StatusBlind: true,
-		Inputs: []reconcile.Input{
-			reconcile.Own(kinds.ReplicaSets.Kind),
-			{Kind: kinds.Pods.Kind, Keys: podKeys},
-		},
-		Writes: reconcile.Writes{
-			{Verb: events.VerbCreate, Kind: kinds.Pods.Name},
-			{Verb: events.VerbDelete, Kind: kinds.Pods.Name},
-			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status"},
-		},
-		Events: reconcile.EventPromises{{Kind: kinds.ReplicaSets.Kind, On: reconcile.Itself}},
-		Metrics: []reconcile.Metric{
-			{Name: "asked", Sort: reconcile.Counter}, {Name: "created", Sort: reconcile.Counter},
-			{Name: "notCreated", Sort: reconcile.Counter}, {Name: "wanted", Sort: reconcile.Gauge},
-		},
-		Observe: func(s reconcile.Snapshot, k events.Key) (toyView, bool) {
-			set, ok := reconcile.Get(s, kinds.ReplicaSets, k.Namespace, k.Name)
-			if !ok {
-				return toyView{}, false
-			}
-			last, failed := s.Last(k, events.LaneWrite)
-			return toyView{
-				Set: set, Pods: reconcile.ControlledBy(s, kinds.Pods, set.UID), Failed: failed && !last.OK(),
-			}, true
-		},
-		Decide: toyDecide,
-	}
-}
+	podOf   = cachetest.PodRef
+	said    = cachetest.Counted
+	changed = cachetest.Changed
+)
 
-func podKeys(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
-	var keys []events.Key
-	for _, o := range []reconcile.Object{was, now} {
-		if o.None() {
-			continue
-		}
-		if o.GetAnnotations()["toy"] == "maps-badly" {
-			panic("a mapping that breaks")
-		}
-		if owner := metav1.GetControllerOf(o.Object); owner != nil {
-			keys = append(keys, events.Key{Namespace: o.GetNamespace(), Name: owner.Name})
-		}
-	}
-	return keys
-}
+type object = cachetest.Object
 
-func toyDecide(v toyView, now time.Time) reconcile.Decision {
-	switch v.Set.Annotations["toy"] {
-	case "panics":
-		panic("a set that breaks")
-	case "lies":
-		return reconcile.Do("a lie", reconcile.Delete(kinds.Deployments.Kind, v.Set))
-	case "retries":
-		return reconcile.Decision{Because: "not yet", Retry: true}
-	case "wakes":
-		return reconcile.Wake(v.Set.CreationTimestamp.Add(time.Hour), "an hour")
-	}
-	want, have := int(*v.Set.Spec.Replicas), len(v.Pods)
-	d := reconcile.Decision{
-		Because: fmt.Sprintf("%d of %d", have, want),
-		Sure:    v.Set.Annotations["toy"] == "counts", StatusBlind: v.Set.Annotations["toy"] == "overlooks",
-		Passing: v.Set.Annotations["toy"] == "passes", ReportFirst: v.Set.Annotations["toy"] == "says-why",
-	}
-	d.Figures = []reconcile.Figure{{Metric: "wanted", Value: float64(want)}, reconcile.Count("asked", 1)}
-	taken := map[string]bool{}
-	for _, p := range v.Pods {
-		taken[p.Name] = true
-	}
-	for i, creates := 0, want-have; creates > 0; i++ {
-		name := fmt.Sprintf("%s-%s-%d", v.Set.Name, v.Set.ResourceVersion, i)
-		if taken[name] {
-			continue
-		}
-		creates--
-		create := reconcile.Create(kinds.Pods.Kind, v.Set.Namespace, name, []byte(`{}`))
-		d.Commands = append(d.Commands, create)
-		if v.Set.Annotations["toy"] == "announces" {
-			d.Sure, d.Commands = true, append(d.Commands, reconcile.Record(events.Notice{About: reconcile.About(kinds.ReplicaSets.Kind, v.Set), Reason: "Create"}))
-		}
-		d.Figures = append(d.Figures, reconcile.Figure{Metric: "created", Value: 1, Of: create.Ref()}, reconcile.Figure{Metric: "notCreated", Value: 1, Of: create.Ref(), Failed: true})
-		if v.Set.Annotations["toy"] == "times" {
-			d.Figures = append(d.Figures, reconcile.Figure{Metric: "took", Of: create.Ref(), Took: true}, reconcile.Figure{Metric: "failed after", Of: create.Ref(), Took: true, Failed: true})
-		}
-	}
-	for i := want; i < have; i++ {
-		d.Commands = append(d.Commands, reconcile.Delete(kinds.Pods.Kind, v.Pods[i]))
-	}
-	if int(v.Set.Status.Replicas) != have {
-		set := v.Set.DeepCopy()
-		set.Status.Replicas = int32(have)
-		d.Commands = append(d.Commands, reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
-	}
-	return d
-}
+// spread is a controller of every kind, whose keys are the pods that a changed object controls.
+func spread() reconcile.Controller[bool] { return cachetest.Spread() }
 
-func aSet(name string, version int, replicas, status int32, annotation string) *appsv1.ReplicaSet {
-	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default", Name: name, UID: types.UID("uid-" + name),
-		ResourceVersion: fmt.Sprint(version), Generation: int64(version),
-	}}
-	set.Spec.Replicas, set.Status.Replicas = &replicas, status
-	if annotation != "" {
-		set.Annotations = map[string]string{"toy": annotation}
-	}
-	set.CreationTimestamp = metav1.NewTime(epoch)
-	return set
-}
-
-func aPod(name, owner string, version int) *corev1.Pod {
-	yes := true
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default", Name: name, UID: types.UID("uid-" + name), ResourceVersion: fmt.Sprint(version),
-	}}
-	if owner != "" {
-		p.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: types.UID("uid-" + owner), Controller: &yes,
-		}}
-	}
-	return p
-}
-
-var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-
-type object interface {
-	metav1.Object
-	runtime.Object
-}
-
-// delta is an object's message as the log has it.
-func delta(kind kinds.Kind, op events.Op, obj object, sequence uint64) events.Message {
-	body, err := kinds.Encode(kind, obj)
-	if err != nil {
-		panic(err)
-	}
-	ref := events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	m := events.EncodeDelta(events.Delta{
-		Kind: kind.Name, Ref: ref, Op: op, UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
-		At: epoch, ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
-	})
-	m.Subject, m.Sequence = subject.Delta(ref), sequence
+// inEpoch is a message of another epoch.
+func inEpoch(m events.Message, epoch uint64) events.Message {
+	m.Header = maps.Clone(m.Header)
+	m.Header[events.HeaderEpoch] = []string{strconv.FormatUint(epoch, 10)}
 	return m
 }
 
-func markAt(kind kinds.Kind, version string, sequence uint64) events.Message {
-	m := events.EncodeDelta(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: version, At: epoch})
-	m.Subject, m.Sequence = subject.Mark(kind.Name), sequence
-	return m
+// disagree folds the first message of a kind, a mark that counts an object which the log does not
+// have.
+func disagree(c *cache.Cache, kind kinds.Kind) {
+	m := said(markAt(kind, "1", 1), delta(kinds.Pods.Kind, events.Is, aPod("missing", "", 1), 1))
+	c.Fold(kind.Name, []events.Message{m})
+}
+
+// follows reports whether a cache follows a kind.
+func follows(c *cache.Cache, kind kinds.Name) (followed bool) {
+	c.View("", nil, func(s cache.Snapshot) { _, followed = s.FollowedEpoch(kind) })
+	return followed
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
-// trace is the trace that a turn belongs to: that of the newest traced change or wake that asks
+// traceOf is the trace that a turn belongs to: that of the newest traced change or wake that asks
 // for it, or else of the newest outcome, which only ended the wait of a change.
-func (c *causes) trace() (found events.Trace) {
-	for _, t := range slices.Backward(c.triggers) {
+func traceOf(triggers []events.Trigger) (found events.Trace) {
+	for _, t := range slices.Backward(triggers) {
 		switch {
 		case t.Trace.Parent == "":
 		case !ofOutcome(t):
@@ -32,9 +32,9 @@ func ofOutcome(t events.Trigger) bool { return strings.HasPrefix(t.Stream, subje
 // dropServed drops the causes up to the last one that a round had: they have had their turn, and
 // the turns of later ones are not theirs.
 func (e *entry) dropServed(last events.Trigger) {
-	for i, t := range e.triggers {
+	for i, t := range e.Triggers {
 		if t == last {
-			e.triggers = e.triggers[i+1:]
+			e.Triggers = e.Triggers[i+1:]
 			break
 		}
 	}
@@ -42,10 +42,10 @@ func (e *entry) dropServed(last events.Trigger) {
 
 // newest is the last cause of the key; zero when there is none.
 func (e *entry) newest() events.Trigger {
-	if len(e.triggers) == 0 {
+	if len(e.Triggers) == 0 {
 		return events.Trigger{}
 	}
-	return e.triggers[len(e.triggers)-1]
+	return e.Triggers[len(e.Triggers)-1]
 }
 
 // woken records that a wake's time has come: the engine that set the wake knows it before the
@@ -64,7 +64,7 @@ func (d *Engine) beginProcessSpan(e *entry, a *answer) *trace.Span {
 		return nil
 	}
 	q := trace.Question{
-		Controller: d.name, About: d.own(e.key), Parent: a.trace, Triggers: e.triggers, Began: a.began,
+		Controller: d.name, About: d.own(e.key), Parent: a.trace, Triggers: e.Triggers, Began: a.began,
 	}
 	return d.settings.Trace.Process(q)
 }
@@ -98,7 +98,7 @@ func (d *Engine) traceNoCommands(e *entry, a *answer) {
 	if a.began.IsZero() {
 		return
 	}
-	for _, t := range e.triggers {
+	for _, t := range e.Triggers {
 		if t.Trace == a.trace && t.Stream == subject.OutcomeStream(d.name) {
 			return
 		}

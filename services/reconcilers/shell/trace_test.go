@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 func caused(n int) events.Trace {
@@ -255,8 +256,8 @@ func (refusing) Store(context.Context, events.Message, uint64) (uint64, error) {
 // If a cause is named twice, served drops the first one.
 func TestWhatARoundHadIsDropped(t *testing.T) {
 	a, b := events.Trigger{Sequence: 1}, events.Trigger{Sequence: 2}
-	e := &entry{causes: causes{triggers: []events.Trigger{a, a, b}}}
-	if e.dropServed(a); len(e.triggers) != 2 || e.triggers[0] != a {
-		t.Errorf("left are %v", e.triggers)
+	e := &entry{Causes: cache.Causes{Triggers: []events.Trigger{a, a, b}}}
+	if e.dropServed(a); len(e.Triggers) != 2 || e.Triggers[0] != a {
+		t.Errorf("left are %v", e.Triggers)
 	}
 }

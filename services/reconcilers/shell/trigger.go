@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // Folded says that the memory has folded more of a kind. The engine asks about the keys that
@@ -16,11 +17,11 @@ import (
 func (d *Engine) Folded(kind kinds.Name) {
 	d.shutForEpoch(kind)
 	d.recheckMoved(kind)
-	var all mapped
-	d.memory.view(d.name, nil, func(s snapshot) {
-		all = s.reader.takeChanges()
-		if k, ok := s.kind(kind); ok {
-			d.taken[kind] = k.position
+	var all cache.Changes
+	d.cache.View(d.name, nil, func(s cache.Snapshot) {
+		all = s.TakeChanges()
+		if position, followed := s.Position(kind); followed {
+			d.taken[kind] = position
 		}
 	})
 	d.takeChanges(all)
@@ -30,19 +31,19 @@ func (d *Engine) Folded(kind kinds.Name) {
 
 // takeChanges asks about the keys that changes concern, and parks the changes that cannot be decoded
 // or mapped.
-func (d *Engine) takeChanges(all mapped) {
-	for _, k := range all.keys {
+func (d *Engine) takeChanges(all cache.Changes) {
+	for _, k := range all.Keys {
 		if d.owns(k) {
 			e := d.entry(k)
-			e.addCauses(*all.causes[k])
+			e.addCauses(*all.Causes[k])
 			d.enqueue(e, afterChange)
 		}
 	}
-	for _, u := range all.unmapped {
-		if key := events.Key(u.ref); d.owns(key) {
+	for _, u := range all.Unmapped {
+		if key := events.Key(u.Ref); d.owns(key) {
 			e := d.entry(key)
-			e.message, e.version = true, u.version
-			d.park(e, u.reason)
+			e.message, e.version = true, u.Version
+			d.park(e, u.Reason)
 		}
 	}
 }
@@ -58,12 +59,12 @@ func (d *Engine) Dealt() map[kinds.Name]uint64 {
 }
 
 // addCauses records the changes that ask for a turn of the key.
-func (e *entry) addCauses(why causes) {
-	for _, t := range why.triggers {
+func (e *entry) addCauses(why cache.Causes) {
+	for _, t := range why.Triggers {
 		e.addTrigger(t)
 	}
-	for _, b := range why.oldest {
-		if e.addOldest(b); e.since.IsZero() || b.Stored.Before(e.since) {
+	for _, b := range why.Oldest {
+		if e.AddOldest(b); e.since.IsZero() || b.Stored.Before(e.since) {
 			e.since = b.Stored
 		}
 	}
@@ -71,8 +72,8 @@ func (e *entry) addCauses(why causes) {
 
 // addTrigger records one trigger that asks for a turn of the key.
 func (e *entry) addTrigger(t events.Trigger) {
-	if e.triggers = append(e.triggers, t); len(e.triggers) > events.MaxTriggers {
-		e.triggers = e.triggers[len(e.triggers)-events.MaxTriggers:]
+	if e.Triggers = append(e.Triggers, t); len(e.Triggers) > events.MaxTriggers {
+		e.Triggers = e.Triggers[len(e.Triggers)-events.MaxTriggers:]
 	}
 }
 
@@ -92,27 +93,7 @@ func (d *Engine) restore(kind kinds.Name) {
 // mapped returns the keys of an object as it is now, or why it cannot be decoded or mapped, and
 // its version. Of a deleted object it returns the version alone.
 func (d *Engine) mapped(ref events.Ref) (keys []events.Key, reason, version string) {
-	d.memory.view(d.name, nil, func(s snapshot) {
-		k, ok := s.kind(ref.Kind)
-		if !ok {
-			return
-		}
-		at := name{ref.Namespace, ref.Name}
-		if damage, ok := k.damaged[at]; ok {
-			reason, version = damage.reason, damage.version
-			return
-		}
-		h, there := k.objects[at]
-		if !there {
-			version = k.gone[k.last[at]].version // the fold of its deletion has asked for its keys
-			return
-		}
-		version = h.version
-		var err error
-		if keys, err = s.reader.keys(s, change{ref: ref, now: h.object}); err != nil {
-			reason = err.Error()
-		}
-	})
+	d.cache.View(d.name, nil, func(s cache.Snapshot) { keys, reason, version = s.Keys(ref) })
 	return keys, reason, version
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
 // A wake asks for a turn, which names the wake. A wake that was set in no trace may begin one.
@@ -17,8 +18,8 @@ func TestAWakeAsksForATurn(t *testing.T) {
 		o.engine.Wake(7, events.Wake{Controller: "toy", Key: web, Trace: by})
 		e := o.engine.entries[web]
 		want := events.Trigger{Stream: subject.WakeStream, Sequence: 7, Trace: by}
-		if !slices.Equal(e.triggers, []events.Trigger{want}) || !e.dirty || e.rank != afterChange || e.first != (by.Parent == "") {
-			t.Errorf("it wants a turn: %t, because of %v; it may begin a trace: %t", e.dirty, e.triggers, e.first)
+		if !slices.Equal(e.Triggers, []events.Trigger{want}) || !e.dirty || e.rank != afterChange || e.first != (by.Parent == "") {
+			t.Errorf("it wants a turn: %t, because of %v; it may begin a trace: %t", e.dirty, e.Triggers, e.first)
 		}
 		o.engine.Wake(8, events.Wake{Controller: "toy", Key: web, Trace: events.Trace{Parent: "q"}})
 		if e.first != (by.Parent == "") {
@@ -35,13 +36,13 @@ func TestSinceWhenAChangeWaits(t *testing.T) {
 	at := func(minutes int) time.Time { return epoch.Add(time.Duration(minutes) * time.Minute) }
 	e := &entry{}
 	for _, c := range []struct{ stored, want int }{{5, 5}, {7, 5}, {3, 3}} {
-		e.addCauses(causes{triggers: []events.Trigger{{Sequence: uint64(c.stored)}}, oldest: []Backlog{{"pods", uint64(c.stored), at(c.stored)}}})
+		e.addCauses(cache.Causes{Triggers: []events.Trigger{{Sequence: uint64(c.stored)}}, Oldest: []cache.Backlog{{Kind: "pods", Sequence: uint64(c.stored), Stored: at(c.stored)}}})
 		if !e.since.Equal(at(c.want)) {
 			t.Errorf("after one of minute %d it waits since %v", c.stored, e.since)
 		}
 	}
-	if len(e.triggers) != 3 || !slices.Equal(e.oldest, []Backlog{{"pods", 3, at(3)}}) {
-		t.Errorf("it waits for %v, because of %v", e.oldest, e.triggers)
+	if len(e.Triggers) != 3 || !slices.Equal(e.Oldest, []cache.Backlog{{Kind: "pods", Sequence: 3, Stored: at(3)}}) {
+		t.Errorf("it waits for %v, because of %v", e.Oldest, e.Triggers)
 	}
 }
 

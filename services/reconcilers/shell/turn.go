@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -53,9 +54,9 @@ func (d *Engine) takeTurn(e *entry) {
 		d.requeueAtProgress(e)
 		return // both lanes are shut; the outcome, effect or alarm that opens them looks again
 	}
-	began := d.settings.Trace.Now(e.trace())
+	began := d.settings.Trace.Now(traceOf(e.Triggers))
 	a := d.ask(e)
-	if a.began, a.trace = began, e.trace(); began.IsZero() {
+	if a.began, a.trace = began, traceOf(e.Triggers); began.IsZero() {
 		a.began = d.settings.Trace.Now(a.trace) // a traced change came meanwhile
 	}
 	a.first = e.first && a.trace.Parent == ""
@@ -93,14 +94,14 @@ func (d *Engine) ask(e *entry) (a answer) {
 			a = answer{broken: fmt.Sprintf("panic: %v", p)}
 		}
 	}()
-	d.memory.view(d.name, d.lastOf(e.key), func(s snapshot) {
-		d.takeChanges(s.reader.takeChanges()) // so that the turn names every change that asked for it
+	d.cache.View(d.name, d.lastOf(e.key), func(s cache.Snapshot) {
+		d.takeChanges(s.TakeChanges()) // so that the turn names every change that asked for it
 		a.decision, a.ok = d.controller.Ask(s, e.key, d.now)
 		if len(a.decision.Commands) == 0 {
 			return // most turns decide nothing, and record nothing
 		}
 		a.write = a.write && (e.status.settled() || a.decision.StatusBlind)
-		if (a.write || a.status) && (s.inconsistent() || d.skewed(s)) {
+		if (a.write || a.status) && (s.Inconsistent() || d.skewed(s)) {
 			a.write, a.status = false, false
 			if len(d.inconsistent) == 0 {
 				d.heldSince = d.now
@@ -110,8 +111,8 @@ func (d *Engine) ask(e *entry) (a answer) {
 		if a.status && !a.write && a.decision.Sure {
 			a.status, e.unsure = false, d.now
 		}
-		a.seen, a.epochs = s.seen(), s.epochs()
-		a.digest, a.heard = s.digest(a.seen), e.heardOutcomes()
+		a.seen, a.epochs = s.Seen(), s.Epochs()
+		a.digest, a.heard = s.Digest(a.seen), e.heardOutcomes()
 		own := d.own(e.key)
 		a.object, _ = s.Get(own.Kind, own.Namespace, own.Name)
 	})
@@ -233,7 +234,7 @@ func (d *Engine) beginRound(e *entry, dropped bool, held time.Time) *round {
 		return r
 	}
 	e.dirty, r.whole, r.last = false, true, e.newest()
-	r.waiting, e.oldest = e.oldest, nil
+	r.waiting, e.Oldest = e.Oldest, nil
 	r.first, e.first = e.first, false
 	return r
 }
@@ -260,7 +261,7 @@ func (d *Engine) answerRound(e *entry, failed bool) {
 	e.round = nil
 	if r.failed {
 		for _, b := range r.waiting {
-			e.addOldest(b)
+			e.AddOldest(b)
 		}
 		e.dirty, e.first = e.dirty || e.parking == "" && d.owns(e.key), e.first || r.first
 		d.requeue(e)
@@ -272,7 +273,7 @@ func (d *Engine) answerRound(e *entry, failed bool) {
 		e.dropServed(r.last)
 	}
 	if !e.dirty {
-		e.causes, e.since = causes{}, time.Time{}
+		e.Causes, e.since = cache.Causes{}, time.Time{}
 	}
 	if e.missed {
 		e.missed = false
@@ -286,7 +287,7 @@ func (d *Engine) store(e *entry, r *round, a answer, part reconcile.Decision, of
 	l.noOps.decide(part.Commands)
 	t := events.Turn{
 		Controller: d.name, Key: e.key, Lane: of,
-		Triggers: slices.Clone(e.triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
+		Triggers: slices.Clone(e.Triggers), Seen: a.seen, Epochs: a.epochs, Now: d.now,
 		Digest: a.digest, Heard: a.heard, Settings: d.described.Settings,
 		Because: part.Because, Commands: part.Commands, Code: d.settings.Code,
 		Attempt: l.failures + 1, Trace: a.trace, Token: d.lease.token,

@@ -12,13 +12,14 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // scripted is an office of a controller whose decisions the test sets.
-func scripted(t *testing.T, settings Settings, change func(*reconcile.Controller[toyView])) (*office, *reconcile.Decision) {
+func scripted(t *testing.T, settings Settings, change func(*reconcile.Controller[cachetest.View])) (*office, *reconcile.Decision) {
 	says, c := &reconcile.Decision{}, toy()
-	c.Decide = func(toyView, time.Time) reconcile.Decision { return *says }
+	c.Decide = func(cachetest.View, time.Time) reconcile.Decision { return *says }
 	if change != nil {
 		change(&c)
 	}
@@ -190,7 +191,7 @@ func TestWhatGoesOutTogether(t *testing.T) {
 // own object.
 func TestWhatIsBeyondTheWritesIsNotStored(t *testing.T) {
 	other := aSet("other", 1, 1, 0, "")
-	bound := func(c *reconcile.Controller[toyView]) {
+	bound := func(c *reconcile.Controller[cachetest.View]) {
 		c.Writes = reconcile.Writes{
 			{Verb: events.VerbCreate, Kind: kinds.Pods.Name, On: reconcile.Namesake},
 			{Verb: events.VerbUpdate, Kind: kinds.ReplicaSets.Name, Subresource: "status", On: reconcile.Itself},
@@ -232,8 +233,8 @@ func TestWhatATurnRemembers(t *testing.T) {
 	if e.write.tried != "1" || e.write.saw[kinds.Pods.Name] != 1 || !e.write.storing.Equal(epoch) || !e.since.IsZero() || e.retries != 0 || o.engine.Storing() != 1 {
 		t.Errorf("the lane is %+v; it waits since %v", e.write, e.since)
 	}
-	if e.dirty || len(e.oldest) != 0 || e.round == nil || len(e.round.waiting) != 1 {
-		t.Errorf("while it is stored it wants a turn: %t, waiting are %v, round %+v", e.dirty, e.oldest, e.round)
+	if e.dirty || len(e.Oldest) != 0 || e.round == nil || len(e.round.waiting) != 1 {
+		t.Errorf("while it is stored it wants a turn: %t, waiting are %v, round %+v", e.dirty, e.Oldest, e.round)
 	}
 	// A turn that is not stored leaves its changes waiting.
 	o.pass(time.Second)
@@ -244,8 +245,8 @@ func TestWhatATurnRemembers(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	o.take(events.LaneWrite)
 	o.answer(events.LaneWrite, 10, nil)
-	if b := o.engine.Backlog(); len(b) != 0 || len(e.triggers) != 0 || !e.since.IsZero() || !o.engine.decidedAt.Equal(o.now) {
-		t.Errorf("when it is stored %v waits, because of %v", b, e.triggers)
+	if b := o.engine.Backlog(); len(b) != 0 || len(e.Triggers) != 0 || !e.since.IsZero() || !o.engine.decidedAt.Equal(o.now) {
+		t.Errorf("when it is stored %v waits, because of %v", b, e.Triggers)
 	}
 	// A decision without commands is a decision, too.
 	*says = reconcile.Nothing("all is well")
@@ -324,7 +325,7 @@ func TestSinceWhenKeysWaitForAView(t *testing.T) {
 		e := o.engine.entry(events.Key{Namespace: "default", Name: called})
 		e.known = true
 	}
-	o.memory.kinds[kinds.Pods.Name].inconsistent = true
+	disagree(o.memory, kinds.Pods.Kind)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.pass(time.Minute)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("db", 2, 1, 0, ""))

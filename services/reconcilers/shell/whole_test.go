@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,18 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
-
-// said adds to a message the census of some pods.
-func said(m events.Message, pods ...events.Message) events.Message {
-	var tally events.Tally
-	for _, p := range pods {
-		tally.Fold(read(kinds.Pods.Kind, p).delta)
-	}
-	m.Header = maps.Clone(m.Header)
-	m.Header[events.HeaderCensus] = []string{tally.Census().String()}
-	return events.Seal(m)
-}
 
 // TestWhatIsNotWholeIsNotBelieved: the follower's verdict on what it has folded, at the end of
 // its log.
@@ -52,11 +41,11 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var trouble []error
 			f := Follower{
-				Bus: edges{log: shape{3, 3}}, Memory: NewMemory(), Kind: kinds.Pods.Kind, goal: 3,
+				Bus: edges{log: shape{3, 3}}, Cache: cache.New(), Kind: kinds.Pods.Kind, goal: 3,
 				Troubled: func(err error) { trouble = append(trouble, err) },
 			}
-			f.Memory.Follow(f.Kind)
-			f.Memory.Fold(f.Kind.Name, tc.told)
+			f.Cache.Follow(f.Kind)
+			f.Cache.Fold(f.Kind.Name, tc.told)
 			err := f.checkCensus()
 			if tc.broken != errors.Is(err, events.ErrDamaged) || !tc.broken && err != nil {
 				t.Fatalf("judged %v", err)
@@ -69,18 +58,18 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 			if f.open(); f.opened || len(trouble) != 1 || trouble[0] == nil {
 				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
 			}
-			f.Memory.Forget(f.Kind.Name)
-			f.Memory.Fold(f.Kind.Name, tc.told) // damage on disk comes again
+			f.Cache.Forget(f.Kind.Name)
+			f.Cache.Fold(f.Kind.Name, tc.told) // damage on disk comes again
 			if err := f.checkCensus(); err != nil || f.isConsistent() {
 				t.Errorf("folded again: %v", err)
 			}
 			three := markAt(kinds.Pods.Kind, "3", 6)
-			f.Memory.Fold(f.Kind.Name, []events.Message{again(one, 4), again(two, 5), three})
+			f.Cache.Fold(f.Kind.Name, []events.Message{again(one, 4), again(two, 5), three})
 			if err := f.checkCensus(); err != nil || f.isConsistent() {
 				t.Errorf("without a census: %v", err)
 			}
 			for at := range uint64(2) {
-				f.Memory.Fold(f.Kind.Name, []events.Message{said(markAt(kinds.Pods.Kind, "4", 7+at), one, two)})
+				f.Cache.Fold(f.Kind.Name, []events.Message{said(markAt(kinds.Pods.Kind, "4", 7+at), one, two)})
 				if err := f.checkCensus(); err != nil {
 					t.Fatal(err)
 				}
@@ -156,7 +145,7 @@ func TestTroubleIsSaidWithTheEndOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last atomic.Uint64
 		b := mute{heard: heard{said: make(chan []byte, 100)}, last: &last}
-		f := &Follower{Bus: b, Memory: NewMemory(), Kind: kinds.Pods.Kind}
+		f := &Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
 		f.reportDamage(events.ErrDamaged)
 		go f.trouble.run(t.Context(), b)
 		time.Sleep(3*reportEvery + 1)

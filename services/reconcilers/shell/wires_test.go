@@ -12,24 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache"
 )
-
-// A reader keeps a bounded number of changes that cannot be mapped.
-func TestWhatCannotBeMappedIsBounded(t *testing.T) {
-	r := newReader(toy().Describe())
-	r.mapChanges(snapshot{reader: r}, "nodes", []change{{ref: events.Ref{Kind: "nodes", Name: "n"}, damage: "torn"}})
-	if all := r.takeChanges(); len(all.unmapped) != 0 {
-		t.Errorf("of a kind that is not read %v is told", all.unmapped)
-	}
-	var changes []change
-	for i := range mostUnmapped + 1 {
-		changes = append(changes, change{ref: events.Ref{Kind: "pods", Name: fmt.Sprint(i)}, damage: "torn"})
-	}
-	r.mapChanges(snapshot{reader: r}, "pods", changes)
-	if all := r.takeChanges(); len(all.unmapped) != 1024 || all.unmapped[0].ref.Name != "1" || all.unmapped[0].reason != "torn" {
-		t.Errorf("told are %d", len(all.unmapped))
-	}
-}
 
 // A wait's detail names three subjects, and how many more there are.
 func TestAWaitNamesThree(t *testing.T) {
@@ -43,7 +27,7 @@ func TestAWaitNamesThree(t *testing.T) {
 // A loop is stalled when a step does not end for half a minute, or its streams fail for as
 // long.
 func TestWhatALoopKnowsOfItself(t *testing.T) {
-	m := NewMemory()
+	m := cache.New()
 	m.Register(toy().Describe())
 	l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
 	now := epoch
@@ -91,7 +75,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 // A call to a loop that has ended, or does not answer in time, returns then.
 func TestALoopThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
+		m := cache.New()
 		m.Register(toy().Describe())
 		l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -1,7 +1,6 @@
 package garbagecollector
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -161,16 +160,12 @@ func behind(s reconcile.Snapshot, k events.Key, owner metav1.Object, dependents 
 		return dependents
 	}
 	ref := last.Results[len(last.Results)-1].Ref
-	at := slices.IndexFunc(dependents, func(o reconcile.Object) bool { return compare(o.Ref(), ref) > 0 })
+	// Dependents are in the order of [events.Ref.Compare].
+	at := slices.IndexFunc(dependents, func(o reconcile.Object) bool { return o.Ref().Compare(ref) > 0 })
 	if at <= 0 {
 		return dependents
 	}
 	return slices.Concat(dependents[at:], dependents[:at])
-}
-
-// compare is the order of [reconcile.Snapshot.Dependents].
-func compare(a, b events.Ref) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func pick(from []reconcile.Object, wanted func(reconcile.Object) bool) []Object {

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"github.com/millrace/millrace/pkg/events"
@@ -6,9 +6,9 @@ import (
 )
 
 // A stream that lost its end is older than it was, and looks intact: each census agrees, and
-// there is a mark. Only the memory folded before the loss shows the difference. A decision on
+// there is a mark. Only the cache folded before the loss shows the difference. A decision on
 // the rest would go back in time, to a scale that has been taken back or an object that is
-// being deleted. So a memory that forgets a kind keeps how far it had been reported, and no
+// being deleted. So a cache that forgets a kind keeps how far it had been reported, and no
 // engine decides before a watcher has reported again everything up to there.
 
 // moment is a point in the history of a kind.
@@ -42,11 +42,11 @@ func (m moment) later(other moment) moment {
 	return m
 }
 
-// BehindKnown reports whether the last mark of a kind is older than the state that the memory had
+// BehindKnown reports whether the last mark of a kind is older than the state that the cache had
 // before it forgot the kind.
-func (m *Memory) BehindKnown(kind kinds.Name) bool {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	k, ok := m.kinds[kind]
+func (c *Cache) BehindKnown(kind kinds.Name) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, ok := c.kinds[kind]
 	return ok && k.known != (moment{}) && (k.mark == "" || moment{k.marked, k.mark}.before(k.known))
 }

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"errors"
@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -28,8 +29,8 @@ func ofPods(d events.Delta, at uint64) events.Message {
 }
 
 // pods is a memory of pods alone.
-func pods() (*Memory, *kindMemory) {
-	m := NewMemory()
+func pods() (*Cache, *kindCache) {
+	m := New()
 	m.Register(toy().Describe())
 	m.Follow(kinds.Pods.Kind)
 	return m, m.kinds[kinds.Pods.Name]
@@ -110,7 +111,7 @@ func TestHowAnEndIsTakenIn(t *testing.T) {
 			m.fold(k, fact{sequence: 1, delta: events.Delta{Op: events.Is, Ref: podOf("p"), UID: "uid-p", ResourceVersion: "5", Epoch: c.held}, object: reconcile.Object{Object: aPod("p", "web", 5)}})
 		}
 		if c.dead != "" {
-			k.addTombstone(tombstone{uid: c.dead, name: name{"default", "other"}})
+			k.addTombstone(tombstone{uid: c.dead, name: types.NamespacedName{Namespace: "default", Name: "other"}})
 		}
 		c.end.Op, c.end.Ref = events.Gone, podOf("p")
 		made, changed := m.fold(k, fact{sequence: 2, delta: c.end, object: c.of})
@@ -121,7 +122,7 @@ func TestHowAnEndIsTakenIn(t *testing.T) {
 		if len(ends) != len(c.ends) || len(ends) > 0 && !cmp.Equal(ends, c.ends) {
 			t.Errorf("%s: ended are %v, want %v", what, ends, c.ends)
 		}
-		if _, there := k.objects[name{"default", "p"}]; there != c.there || changed != (c.was != "") {
+		if _, there := k.objects[types.NamespacedName{Namespace: "default", Name: "p"}]; there != c.there || changed != (c.was != "") {
 			t.Errorf("%s: it is there: %t, and that is a change: %t", what, there, changed)
 		}
 		if changed && (made.was.GetUID() != c.was || made.ref != podOf("p") || !made.now.None()) {
@@ -155,9 +156,9 @@ func TestHowAnObjectIsTakenIn(t *testing.T) {
 			return m.fold(k, fact{delta: events.Delta{Op: events.Is, Ref: podOf("p"), UID: uid, ResourceVersion: fmt.Sprint(version)}, object: reconcile.Object{Kind: kinds.Pods.Kind, Object: pod}})
 		}
 		told("uid-p", 5)
-		k.addTombstone(tombstone{uid: "dead", version: "7", name: name{"default", "other"}})
+		k.addTombstone(tombstone{uid: "dead", version: "7", name: types.NamespacedName{Namespace: "default", Name: "other"}})
 		made, changed := told(c.uid, c.version)
-		h := k.objects[name{"default", "p"}]
+		h := k.objects[types.NamespacedName{Namespace: "default", Name: "p"}]
 		if got := fmt.Sprint(h.uid, " ", h.version); got != c.want || changed != c.was || changed && (made.was.GetUID() != "uid-p" || made.now.GetUID() != c.uid) {
 			t.Errorf("%s: held is %s, and it has changed: %t", what, got, changed)
 		}
@@ -195,24 +196,24 @@ func TestWhatCannotBeReadOfAnObject(t *testing.T) {
 	} {
 		m, k := pods()
 		m.Fold(kinds.Pods.Name, []events.Message{held})
-		m.readers["toy"].takeChanges()
+		m.readers["toy"].take()
 		if at := m.Fold(kinds.Pods.Name, []events.Message{c.message}); at != 2 {
 			t.Errorf("%s: it is folded up to %d", what, at)
 		}
-		news := m.readers["toy"].takeChanges()
+		news := m.readers["toy"].take()
 		var told []string
-		for _, u := range news.unmapped {
-			if told = append(told, u.ref.Name+" "+u.version); u.reason == "" {
+		for _, u := range news.Unmapped {
+			if told = append(told, u.Ref.Name+" "+u.Version); u.Reason == "" {
 				t.Errorf("%s: it is not told why", what)
 			}
 		}
-		_, there := k.objects[name{"default", "p"}]
-		_, damaged := k.damaged[name{"default", "p"}]
-		if !cmp.Equal(told, c.told) || len(news.keys) != c.asked || there != c.there || damaged != c.damaged || len(k.damaged) > 1 || k.broken != nil {
-			t.Errorf("%s: told is %v, %d keys are asked about, there: %t, damaged: %v, broken: %v", what, told, len(news.keys), there, k.damaged, k.broken)
+		_, there := k.objects[types.NamespacedName{Namespace: "default", Name: "p"}]
+		_, damaged := k.damaged[types.NamespacedName{Namespace: "default", Name: "p"}]
+		if !cmp.Equal(told, c.told) || len(news.Keys) != c.asked || there != c.there || damaged != c.damaged || len(k.damaged) > 1 || k.broken != nil {
+			t.Errorf("%s: told is %v, %d keys are asked about, there: %t, damaged: %v, broken: %v", what, told, len(news.Keys), there, k.damaged, k.broken)
 		}
 		for _, mended := range []events.Message{ofPods(events.Delta{Op: events.Is, Ref: podOf("p"), UID: "uid-p", ResourceVersion: "7", ContentType: kinds.Protobuf, Form: kinds.Full, Body: bodyOf(t, aPod("p", "web", 7))}, 3), ofPods(events.Delta{Op: events.Gone, Ref: podOf("p"), UID: "uid-p", ResourceVersion: "8", ContentType: kinds.Protobuf, Form: kinds.Full, Body: bodyOf(t, aPod("p", "web", 8))}, 4)} {
-			k.damaged[name{"default", "p"}] = damage{}
+			k.damaged[types.NamespacedName{Namespace: "default", Name: "p"}] = damage{}
 			if m.Fold(kinds.Pods.Name, []events.Message{mended}); len(k.damaged) > 0 {
 				t.Errorf("%s: what has been told again is damaged", what)
 			}
@@ -257,7 +258,7 @@ func TestInWhichFormABodyIsRead(t *testing.T) {
 	}
 }
 
-func bodyOf(t *testing.T, of object) []byte {
+func bodyOf(t *testing.T, of cachetest.Object) []byte {
 	t.Helper()
 	body, err := kinds.Encode(kinds.Pods.Kind, of)
 	if err != nil {

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"bytes"
@@ -52,19 +52,6 @@ func TestAnOldVersionIsLetGoOf(t *testing.T) {
 		t.Error("what was read in whole has nothing left")
 	}
 	dropDecoded(nil)
-}
-
-// changed is a delta message with something changed in it.
-func changed(t *testing.T, m events.Message, change func(*events.Delta)) events.Message {
-	t.Helper()
-	d, err := events.DecodeDelta(podOf("p"), m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	change(&d)
-	again := events.EncodeDelta(d)
-	again.Subject, again.Sequence = m.Subject, m.Sequence
-	return again
 }
 
 // How much of a body is decoded when it comes, and what a controller sees of it. A publisher

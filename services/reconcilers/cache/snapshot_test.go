@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"testing"
@@ -14,9 +14,9 @@ import (
 // restored is a memory of pods whose API server was restored to an earlier time: in epoch 1
 // "ended" was deleted at version 9, and in epoch 2 "there" is at version 5, and "gone" was
 // deleted at version 6.
-func restored(t *testing.T, see func(snapshot)) {
+func restored(t *testing.T, see func(Snapshot)) {
 	t.Helper()
-	m := NewMemory()
+	m := New()
 	m.Follow(kinds.Pods.Kind)
 	m.Register(toy().Describe())
 	fold := func(sequence, epoch uint64, op events.Op, called string, version int) {
@@ -29,16 +29,16 @@ func restored(t *testing.T, see func(snapshot)) {
 	fold(4, 2, events.Is, "there", 5)
 	fold(5, 2, events.Is, "gone", 5)
 	fold(6, 2, events.Gone, "gone", 6)
-	m.view("toy", nil, see)
+	m.View("toy", nil, see)
 }
 
-// Versions of different epochs cannot be compared: a deletion before the epoch of an effect is
-// not that effect, and a state of a later epoch is later.
+// Versions of different epochs cannot be compared: a deletion before the epoch of an Effect is
+// not that Effect, and a state of a later epoch is later.
 func TestWhichEffectsHaveReturnedInTheirEpoch(t *testing.T) {
-	in := func(epoch uint64, u effect) effect { u.dated, u.epoch = true, epoch; return u }
-	restored(t, func(s snapshot) {
+	in := func(epoch uint64, u Effect) Effect { u.Dated, u.Epoch = true, epoch; return u }
+	restored(t, func(s Snapshot) {
 		for what, c := range map[string]struct {
-			due  effect
+			due  Effect
 			back bool
 		}{
 			"an end of the epoch before":            {in(2, of("pods", "ended", "uid-ended", "5", false)), false},
@@ -55,17 +55,17 @@ func TestWhichEffectsHaveReturnedInTheirEpoch(t *testing.T) {
 			"of no epoch that is known":             {of("pods", "there", "uid-there", "6", false), false},
 			"of an epoch that is to come":           {in(3, of("pods", "there", "uid-there", "5", false)), false},
 		} {
-			if s.hasReturned(c.due) != c.back {
+			if s.HasReturned(c.due) != c.back {
 				t.Errorf("%s: it is seen: %t", what, !c.back)
 			}
 		}
-		if e := s.epochs(); len(e) != 1 || e["pods"] != 2 {
+		if e := s.Epochs(); len(e) != 1 || e["pods"] != 2 {
 			t.Errorf("the epochs are %v", e)
 		}
 	})
-	withPods(t, func(s snapshot) {
+	withPods(t, func(s Snapshot) {
 		first := of("pods", "there", "", "99", false)
-		if first.seen = 1; !s.hasReturned(first) {
+		if first.Seen = 1; !s.HasReturned(first) {
 			t.Error("the first position was not reached")
 		}
 	})
@@ -74,7 +74,7 @@ func TestWhichEffectsHaveReturnedInTheirEpoch(t *testing.T) {
 // A snapshot does not show an outcome of an epoch that has ended: its answers may no longer be
 // true.
 func TestOutcomesOfAnEpochThatHasEnded(t *testing.T) {
-	restored(t, func(s snapshot) {
+	restored(t, func(s Snapshot) {
 		for what, c := range map[string]struct {
 			epochs events.Epochs
 			seen   bool
@@ -97,7 +97,7 @@ func TestOutcomesOfAnEpochThatHasEnded(t *testing.T) {
 
 // KindOf finds a kind by its group and kind, and of several the first by name.
 func TestWhichKindIsFound(t *testing.T) {
-	m := NewMemory()
+	m := New()
 	every := reconcile.Description{Name: "every", Inputs: []reconcile.Input{{Every: true}}}
 	m.Register(every)
 	m.Register(reconcile.Description{Name: "nodes", Inputs: []reconcile.Input{{Kind: kinds.Nodes.Kind}}})
@@ -107,7 +107,7 @@ func TestWhichKindIsFound(t *testing.T) {
 	for _, called := range []kinds.Name{"widgets.example.com", "gadgets.example.com", "things.example.com"} {
 		m.Follow(kinds.Kind{Name: called, Kind: "Widget"})
 	}
-	m.view("every", nil, func(s snapshot) {
+	m.View("every", nil, func(s Snapshot) {
 		for _, c := range []struct {
 			group, kind string
 			want        kinds.Name
@@ -119,11 +119,11 @@ func TestWhichKindIsFound(t *testing.T) {
 				t.Errorf("%s of %q is %q, %t", c.kind, c.group, k.Name, ok)
 			}
 		}
-		if seen := s.seen(); len(seen) != 6 {
+		if seen := s.Seen(); len(seen) != 6 {
 			t.Errorf("seen are %v", seen)
 		}
 	})
-	m.view("nodes", nil, func(s snapshot) {
+	m.View("nodes", nil, func(s Snapshot) {
 		if _, ok := s.KindOf("", "Pod"); ok {
 			t.Error("a kind that is not read is found")
 		}
@@ -132,7 +132,7 @@ func TestWhichKindIsFound(t *testing.T) {
 
 // A list is in the order of the names, and that of a namespace ends with the namespace.
 func TestAListOfANamespaceIsInOrder(t *testing.T) {
-	m := NewMemory()
+	m := New()
 	m.Follow(kinds.Pods.Kind)
 	m.Register(toy().Describe())
 	for i, at := range []struct{ namespace, name string }{{"b", "y"}, {"a", "z"}, {"c", "w"}, {"b", "x"}} {
@@ -140,7 +140,7 @@ func TestAListOfANamespaceIsInOrder(t *testing.T) {
 		pod.Namespace, pod.UID = at.namespace, types.UID(at.namespace+at.name)
 		m.Fold(kinds.Pods.Name, []events.Message{delta(kinds.Pods.Kind, events.Is, pod, uint64(i+1))})
 	}
-	m.view("toy", nil, func(s snapshot) {
+	m.View("toy", nil, func(s Snapshot) {
 		for what, c := range map[string]struct {
 			list []metav1.Object
 			want string

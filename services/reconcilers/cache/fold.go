@@ -1,8 +1,10 @@
-package shell
+package cache
 
 import (
 	"errors"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -35,43 +37,43 @@ type change struct {
 // position reached. It decodes the bodies before it takes the write lock, so that readers do
 // not wait for that. A message that is no delta, which only a foreign publisher can cause,
 // moves the position and nothing else. So does a damaged message, which Fold remembers
-// ([Memory.completeness]).
-func (m *Memory) Fold(kind kinds.Name, batch []events.Message) uint64 {
-	m.mu.RLock()
-	k, ok := m.kinds[kind]
+// ([Cache.Completeness]).
+func (c *Cache) Fold(kind kinds.Name, batch []events.Message) uint64 {
+	c.mu.RLock()
+	k, ok := c.kinds[kind]
 	if !ok {
-		m.mu.RUnlock()
+		c.mu.RUnlock()
 		return 0
 	}
 	described := k.kind
-	m.mu.RUnlock()
+	c.mu.RUnlock()
 
 	facts := make([]fact, 0, len(batch))
 	for _, message := range batch {
 		facts = append(facts, read(described, message))
 	}
 
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k, ok = m.kinds[kind]; !ok {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok = c.kinds[kind]; !ok {
 		return 0
 	}
 	changes := make([]change, 0, len(facts))
 	for _, f := range facts {
-		if c, changed := m.fold(k, f); f.sequence <= k.dealt {
+		if made, changed := c.fold(k, f); f.sequence <= k.dealt {
 			// No news: an engine that opens asks about every object.
 		} else if changed {
-			c.sequence, c.stored, c.trace, c.version = f.sequence, f.stored, f.delta.Trace, f.delta.ResourceVersion
-			changes = append(changes, c)
+			made.sequence, made.stored, made.trace, made.version = f.sequence, f.stored, f.delta.Trace, f.delta.ResourceVersion
+			changes = append(changes, made)
 		} else if f.damage != "" && f.delta.Ref.Name != "" && f.delta.Op != events.Gone {
 			changes = append(changes, change{ref: f.delta.Ref, sequence: f.sequence, version: f.delta.ResourceVersion, damage: f.damage})
 		}
 		k.position = max(k.position, f.sequence)
 	}
 	k.compareCensus()
-	for _, controller := range m.names {
-		r := m.readers[controller]
-		r.mapChanges(snapshot{memory: m, reader: r}, kind, changes)
+	for _, controller := range c.names {
+		r := c.readers[controller]
+		r.mapChanges(Snapshot{cache: c, reader: r}, kind, changes)
 	}
 	return k.position
 }
@@ -115,7 +117,7 @@ func (f *fact) decode(kind kinds.Kind) {
 	f.object = reconcile.Object{Kind: kind, Object: object}
 }
 
-func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
+func (c *Cache) fold(k *kindCache, f fact) (change, bool) {
 	d := f.delta
 	k.told = d.Census // the census of the last message counts, if it has one
 	k.listing = !d.Census.Known && (d.Sync || d.Op == events.Gap)
@@ -136,7 +138,7 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 	if d.Sight != (events.Sight{}) {
 		k.sight = d.Sight
 	}
-	at := name{d.Ref.Namespace, d.Ref.Name}
+	at := nameOf(d.Ref)
 	switch {
 	case f.damage != "":
 		if d.Ref.Name != "" && d.Op != events.Gone {
@@ -145,40 +147,40 @@ func (m *Memory) fold(k *kindMemory, f fact) (change, bool) {
 		if d.Op != events.Gone {
 			return change{}, false
 		}
-		return m.applyGone(k, at, f) // a deletion needs no body
+		return c.applyGone(k, at, f) // a deletion needs no body
 	case d.Op == events.Mark:
 		k.mark, k.marked, k.markAt = d.ResourceVersion, d.Epoch, f.sequence
 		return change{}, false
 	case d.Op == events.Is:
 		delete(k.damaged, at)
-		return m.applyIs(k, at, f)
+		return c.applyIs(k, at, f)
 	case d.Op == events.Gone:
 		delete(k.damaged, at)
-		return m.applyGone(k, at, f)
+		return c.applyGone(k, at, f)
 	default:
 		return change{}, false
 	}
 }
 
-func (m *Memory) applyIs(k *kindMemory, at name, f fact) (change, bool) {
+func (c *Cache) applyIs(k *kindCache, at types.NamespacedName, f fact) (change, bool) {
 	d := f.delta
 	if t, dead := k.gone[d.UID]; dead && !isNewer(d, t.epoch, t.version) {
 		return change{}, false
 	}
-	c, heard, without := change{ref: d.Ref, now: f.object}, d.At, false
+	made, heard, without := change{ref: d.Ref, now: f.object}, d.At, false
 	if old, ok := k.objects[at]; ok {
 		if !isNewer(d, old.epoch, old.version) {
 			return change{}, false
 		}
-		if c.was = old.object; old.uid != d.UID {
+		if made.was = old.object; old.uid != d.UID {
 			// The log has lost the old one's deletion.
 			k.addTombstone(tombstone{uid: old.uid, version: d.ResourceVersion, epoch: d.Epoch, at: d.At, name: at})
 		} else if silent(old.object, f.object) {
 			heard, without = old.heard, true
 		}
 	}
-	m.put(k, at, &cachedObject{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard, without}})
-	return c, true
+	c.put(k, at, &cachedObject{d.Ref, &state{d.UID, d.ResourceVersion, d.Epoch, f.object, heard, without}})
+	return made, true
 }
 
 // silent reports whether an object that sends heartbeats (a node, or of a heartbeat kind) has
@@ -194,7 +196,7 @@ func silent(was, now reconcile.Object) bool {
 
 // applyGone takes in a deletion. A deletion later than the held object removes that object too,
 // whatever its uid: the log has lost what happened between the two.
-func (m *Memory) applyGone(k *kindMemory, at name, f fact) (change, bool) {
+func (c *Cache) applyGone(k *kindCache, at types.NamespacedName, f fact) (change, bool) {
 	d := f.delta
 	_, known := k.gone[d.UID]
 	old, held := k.objects[at]
@@ -207,7 +209,7 @@ func (m *Memory) applyGone(k *kindMemory, at name, f fact) (change, bool) {
 	case held && old.uid == d.UID && isOlder(d, old):
 		return change{}, false
 	case held && (old.uid == d.UID || isNewer(d, old.epoch, old.version)):
-		m.drop(k, old)
+		c.drop(k, old)
 		k.addTombstone(tombstone{uid: old.uid, version: version, epoch: d.Epoch, at: d.At, name: at})
 		if !f.object.None() {
 			k.addTombstone(t)

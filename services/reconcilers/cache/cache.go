@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"sync"
@@ -12,19 +12,19 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// Memory is the cache: the newest state of every object of the kinds that are followed. It is
+// Cache holds the newest state of every object of the kinds that are followed. It is
 // disposable, because the logs rebuild it, and safe for concurrent use.
-type Memory struct {
+type Cache struct {
 	mu         sync.RWMutex
-	kinds      map[kinds.Name]*kindMemory
+	kinds      map[kinds.Name]*kindCache
 	uids       map[types.UID]*cachedObject
 	dependents index[types.UID]
 	readers    map[string]*reader
 	names      []string // of readers, in the order of their arrival
 }
 
-// kindMemory is the cache of one kind.
-type kindMemory struct {
+// kindCache is the cache of one kind.
+type kindCache struct {
 	kind     kinds.Kind
 	position uint64 // sequence of the last message folded
 	epoch    uint64
@@ -36,11 +36,11 @@ type kindMemory struct {
 	newest   time.Time
 	sight    events.Sight // of a kind whose objects are heartbeats
 
-	objects    map[name]*cachedObject
+	objects    map[types.NamespacedName]*cachedObject
 	gone       map[types.UID]tombstone
 	tombstones []types.UID // uids in gone, in the order of their deletion
-	last       map[name]types.UID
-	damaged    map[name]damage
+	last       map[types.NamespacedName]types.UID
+	damaged    map[types.NamespacedName]damage
 
 	tally   events.Tally  // tally of the deltas folded
 	told    events.Census // the census of the last message folded
@@ -58,15 +58,13 @@ type kindMemory struct {
 	uncontrolled index[string]
 }
 
-type name struct{ namespace, name string }
-
-// tombstone is what the memory keeps of a deleted object: its identity, not its contents.
+// tombstone is what the cache keeps of a deleted object: its identity, not its contents.
 type tombstone struct {
 	uid     types.UID
 	version string
 	epoch   uint64
 	at      time.Time
-	name    name
+	name    types.NamespacedName
 }
 
 // damage is a delta whose body could not be read.
@@ -78,117 +76,118 @@ type damage struct {
 
 // Tombstones are kept for a while, so that the fence recognises the deletion of an object that
 // it waits for. The fence finds a deletion whose tombstone has been dropped by its slow path
-// ([snapshot.lost]).
+// ([Snapshot.Lost]).
 const (
 	tombstoneAge = 10 * time.Minute
 	tombstoneMax = 20000
 )
 
-// NewMemory makes an empty memory.
-func NewMemory() *Memory {
-	return &Memory{
-		kinds: map[kinds.Name]*kindMemory{}, uids: map[types.UID]*cachedObject{},
+// New makes an empty cache.
+func New() *Cache {
+	return &Cache{
+		kinds: map[kinds.Name]*kindCache{}, uids: map[types.UID]*cachedObject{},
 		dependents: index[types.UID]{}, readers: map[string]*reader{},
 	}
 }
 
 // Follow adds an empty cache for a kind. A kind that is followed already keeps its objects.
-func (m *Memory) Follow(kind kinds.Kind) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k, ok := m.kinds[kind.Name]; ok {
+func (c *Cache) Follow(kind kinds.Kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kinds[kind.Name]; ok {
 		k.kind = kind
 		return
 	}
-	m.kinds[kind.Name] = newKindMemory(kind)
+	c.kinds[kind.Name] = newKindCache(kind)
 }
 
-func newKindMemory(kind kinds.Kind) *kindMemory {
-	return &kindMemory{
-		kind: kind, objects: map[name]*cachedObject{}, gone: map[types.UID]tombstone{},
-		last: map[name]types.UID{}, damaged: map[name]damage{},
+func newKindCache(kind kinds.Kind) *kindCache {
+	return &kindCache{
+		kind: kind, objects: map[types.NamespacedName]*cachedObject{}, gone: map[types.UID]tombstone{},
+		last: map[types.NamespacedName]types.UID{}, damaged: map[types.NamespacedName]damage{},
 		all: newObjectSet(), controllers: index[types.UID]{}, uncontrolled: index[string]{},
 	}
 }
 
 // Register adds a controller before its engine opens: from now on each fold maps its changes to
 // keys of the controller.
-func (m *Memory) Register(d reconcile.Description) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, known := m.readers[d.Name]; !known {
-		m.names = append(m.names, d.Name)
+func (c *Cache) Register(d reconcile.Description) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.readers[d.Name]; !known {
+		c.names = append(c.names, d.Name)
 	}
-	m.readers[d.Name] = newReader(d)
+	c.readers[d.Name] = newReader(d)
 }
 
 // Dealt says that the changes of a kind up to a sequence have been dealt with: folding them
 // asks for no turns.
-func (m *Memory) Dealt(kind kinds.Name, sequence uint64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if k, ok := m.kinds[kind]; ok {
+func (c *Cache) Dealt(kind kinds.Name, sequence uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kinds[kind]; ok {
 		k.dealt = sequence
 	}
 }
 
 // Position is the sequence up to which the kind has been folded; 0 for nothing.
-func (m *Memory) Position(kind kinds.Name) uint64 {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if k, ok := m.kinds[kind]; ok {
+func (c *Cache) Position(kind kinds.Name) uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if k, ok := c.kinds[kind]; ok {
 		return k.position
 	}
 	return 0
 }
 
-// progress is the sequence up to which the kind has been folded, and whether the watcher had
+// Progress is the sequence up to which the kind has been folded, and whether the watcher had
 // reported everything of the kind by then: a mark was among those messages, or the last one has a
 // census, which a watcher gives only when it has listed the kind.
-func (m *Memory) progress(kind kinds.Name) (position uint64, listed bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if k, ok := m.kinds[kind]; ok {
+func (c *Cache) Progress(kind kinds.Name) (position uint64, listed bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if k, ok := c.kinds[kind]; ok {
 		return k.position, k.mark != "" || k.told.Known
 	}
 	return 0, false
 }
 
-// completeness says how complete a kind is: the census as of a position, the tally of what has
-// been folded, and the damage on the way. Objects whose bodies cannot be decoded count as
+// Completeness says how complete a kind is. Objects whose bodies cannot be decoded count as
 // present.
-type completeness struct {
-	told, held events.Census
-	position   uint64
-	listing    bool // a relist is in progress
-	broken     error
+type Completeness struct {
+	Told     events.Census // the census that the log had at Position
+	Held     events.Census // the census of what has been folded
+	Position uint64
+	Listing  bool  // a relist is in progress
+	Broken   error // a message had wrong checksums, and no census has come since
 }
 
-func (m *Memory) completeness(kind kinds.Name) (w completeness) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if k, ok := m.kinds[kind]; ok {
-		w = completeness{k.told, k.tally.Census(), k.position, k.listing, k.broken}
+// Completeness is how complete a kind is; the zero value for one that is not followed.
+func (c *Cache) Completeness(kind kinds.Name) (w Completeness) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if k, ok := c.kinds[kind]; ok {
+		w = Completeness{k.told, k.tally.Census(), k.position, k.listing, k.broken}
 	}
 	return w
 }
 
-// epoch is the epoch of a kind's log, and whether the kind has been listed completely in it.
-// While a new epoch is being listed, the memory holds objects of both.
-func (m *Memory) epoch(kind kinds.Name) (epoch uint64, told bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if k, ok := m.kinds[kind]; ok {
+// Epoch is the epoch of a kind's log, and whether the kind has been listed completely in it.
+// While a new epoch is being listed, the cache holds objects of both.
+func (c *Cache) Epoch(kind kinds.Name) (epoch uint64, told bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if k, ok := c.kinds[kind]; ok {
 		return k.epoch, k.marked == k.epoch
 	}
 	return 0, true
 }
 
 // Count is the number of objects of a kind.
-func (m *Memory) Count(kind kinds.Name) int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	if k, ok := m.kinds[kind]; ok {
+func (c *Cache) Count(kind kinds.Name) int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if k, ok := c.kinds[kind]; ok {
 		return len(k.objects)
 	}
 	return 0
@@ -197,17 +196,17 @@ func (m *Memory) Count(kind kinds.Name) int {
 // Forget drops everything of a kind whose stream was recreated or deleted, and returns the keys
 // of each controller, by name, that its objects mapped to. These need a turn as soon as the
 // kind has been folded again. The engines must be shut for the kind before.
-func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	k, ok := m.kinds[kind]
+func (c *Cache) Forget(kind kinds.Name) map[string][]events.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.kinds[kind]
 	if !ok {
 		return nil
 	}
 	keys := map[string][]events.Key{}
-	for _, controller := range m.names {
-		r, set := m.readers[controller], keySet{}
-		s := snapshot{memory: m, reader: r}
+	for _, controller := range c.names {
+		r, set := c.readers[controller], keySet{}
+		s := Snapshot{cache: c, reader: r}
 		for h := range k.all.Scan {
 			found, _ := r.keys(s, change{ref: h.ref, was: h.object})
 			set.add(found...)
@@ -215,59 +214,59 @@ func (m *Memory) Forget(kind kinds.Name) map[string][]events.Key {
 		keys[controller] = set.keys
 	}
 	for _, h := range k.all.Items() {
-		m.drop(k, h)
+		c.drop(k, h)
 	}
 	// The kind stays known, because effects that the fence awaits have not come back.
-	fresh := newKindMemory(k.kind)
+	fresh := newKindCache(k.kind)
 	fresh.known = k.known.later(k.reached)
-	m.kinds[kind] = fresh
+	c.kinds[kind] = fresh
 	return keys
 }
 
 // Unfollow drops a forgotten kind for good: no effect on it can come back.
-func (m *Memory) Unfollow(kind kinds.Name) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.kinds, kind)
+func (c *Cache) Unfollow(kind kinds.Name) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kinds, kind)
 }
 
 // put adds an object in place of the one held under its name.
-func (m *Memory) put(k *kindMemory, at name, fresh *cachedObject) {
+func (c *Cache) put(k *kindCache, at types.NamespacedName, fresh *cachedObject) {
 	old, ok := k.objects[at]
 	if ok && old.uid == fresh.uid && sameIndexes(old.object, fresh.object) {
 		old.state = fresh.state
 		return
 	}
 	if ok {
-		m.drop(k, old)
+		c.drop(k, old)
 	}
 	k.objects[at] = fresh
-	m.uids[fresh.uid] = fresh
+	c.uids[fresh.uid] = fresh
 	k.all.Set(fresh)
 	if controller := metav1.GetControllerOfNoCopy(fresh.object.Object); controller != nil {
 		k.controllers.put(controller.UID, fresh)
 	} else {
-		k.uncontrolled.put(at.namespace, fresh)
+		k.uncontrolled.put(at.Namespace, fresh)
 	}
 	for _, owner := range fresh.object.GetOwnerReferences() {
-		m.dependents.put(owner.UID, fresh)
+		c.dependents.put(owner.UID, fresh)
 	}
 }
 
-func (m *Memory) drop(k *kindMemory, h *cachedObject) {
-	at := name{h.ref.Namespace, h.ref.Name}
+func (c *Cache) drop(k *kindCache, h *cachedObject) {
+	at := nameOf(h.ref)
 	delete(k.objects, at)
-	if m.uids[h.uid] == h {
-		delete(m.uids, h.uid)
+	if c.uids[h.uid] == h {
+		delete(c.uids, h.uid)
 	}
 	k.all.Delete(h)
 	if controller := metav1.GetControllerOfNoCopy(h.object.Object); controller != nil {
 		k.controllers.remove(controller.UID, h)
 	} else {
-		k.uncontrolled.remove(at.namespace, h)
+		k.uncontrolled.remove(at.Namespace, h)
 	}
 	for _, owner := range h.object.GetOwnerReferences() {
-		m.dependents.remove(owner.UID, h)
+		c.dependents.remove(owner.UID, h)
 	}
 }
 
@@ -289,7 +288,7 @@ func sameIndexes(a, b reconcile.Object) bool {
 func controls(o metav1.OwnerReference) bool { return o.Controller != nil && *o.Controller }
 
 // addTombstone adds a tombstone and drops the oldest ones.
-func (k *kindMemory) addTombstone(t tombstone) {
+func (k *kindCache) addTombstone(t tombstone) {
 	if _, known := k.gone[t.uid]; !known {
 		k.tombstones = append(k.tombstones, t.uid)
 	}

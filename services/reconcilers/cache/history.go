@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"cmp"
@@ -6,19 +6,21 @@ import (
 	"slices"
 	"sort"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// History is a memory that can go back to an earlier position. It folds the logs of kinds as
-// [Memory] folds them, records what each message changed, and shows the objects at exactly the
+// History is a cache that can go back to an earlier position. It folds the logs of kinds as
+// [Cache] folds them, records what each message changed, and shows the objects at exactly the
 // positions that a turn had seen. Turns of several replicas have seen more and less by turns;
 // History folds nothing twice for that.
 //
 // It is for one goroutine. It maps nothing to keys and opens no engine.
 type History struct {
-	memory *Memory
+	cache  *Cache
 	tracks map[kinds.Name]*track
 	most   int // steps kept of each kind; 0: all
 	reader *reader
@@ -26,9 +28,9 @@ type History struct {
 
 // track is a History's state of one kind.
 type track struct {
-	kind  *kindMemory
+	kind  *kindCache
 	steps []step
-	at    int // how many of the steps are applied to the memory
+	at    int // how many of the steps are applied to the cache
 	begin step
 	head  uint64 // the last message folded
 	whole bool   // nothing is known to be missing up to head
@@ -74,20 +76,20 @@ func (f Fact) Sequence() uint64 { return f.sequence }
 // NewHistory makes an empty History. It keeps up to most changes of each kind, and drops the
 // oldest ones; 0 is without bound.
 func NewHistory(most int) *History {
-	return &History{memory: NewMemory(), tracks: map[kinds.Name]*track{}, most: most, reader: &reader{}}
+	return &History{cache: New(), tracks: map[kinds.Name]*track{}, most: most, reader: &reader{}}
 }
 
 // Begin starts a kind behind the message of its log at sequence, 0 for the beginning, from the
 // messages that hold the state at that point, in any order. whole reports whether they are
 // complete.
 func (h *History) Begin(kind kinds.Kind, sequence uint64, there []Fact, whole bool) {
-	h.memory.Follow(kind)
-	t := &track{kind: h.memory.kinds[kind.Name], whole: whole, head: sequence}
+	h.cache.Follow(kind)
+	t := &track{kind: h.cache.kinds[kind.Name], whole: whole, head: sequence}
 	h.tracks[kind.Name] = t
 	// In the order of the log, because the last message decides about the kind itself.
 	there = slices.SortedStableFunc(slices.Values(there), func(a, b Fact) int { return cmp.Compare(a.sequence, b.sequence) })
 	for _, f := range there {
-		h.memory.fold(t.kind, f.fact)
+		h.cache.fold(t.kind, f.fact)
 	}
 	t.begin = step{sequence: sequence, census: t.kind.tally.Census(), whole: whole, sight: t.kind.sight}
 	t.show()
@@ -124,9 +126,9 @@ func (h *History) fold(t *track, f Fact) {
 			t.add(step{sequence: max(hole.From, t.last().sequence), census: t.kind.tally.Census(), sight: t.kind.sight})
 		}
 	}
-	at := name{f.delta.Ref.Namespace, f.delta.Ref.Name}
+	at := nameOf(f.delta.Ref)
 	s := step{sequence: f.sequence, was: t.state(at)}
-	_, changed := h.memory.fold(t.kind, f.fact)
+	_, changed := h.cache.fold(t.kind, f.fact)
 	t.head = max(t.head, f.sequence)
 	s.census, s.sight = t.kind.tally.Census(), t.kind.sight
 	switch {
@@ -148,7 +150,7 @@ func (h *History) fold(t *track, f Fact) {
 }
 
 // state is the state of the object under a name, nil if there is none.
-func (t *track) state(at name) *state {
+func (t *track) state(at types.NamespacedName) *state {
 	if h, ok := t.kind.objects[at]; ok {
 		return h.state
 	}
@@ -157,7 +159,7 @@ func (t *track) state(at name) *state {
 
 func (t *track) add(s step) { t.steps = append(t.steps, s) }
 
-// last is the newest step, present the one that the memory is at.
+// last is the newest step, present the one that the cache is at.
 func (t *track) last() step { return t.stepAt(len(t.steps)) }
 
 func (t *track) present() step { return t.stepAt(t.at) }
@@ -182,7 +184,7 @@ func (h *History) trim(t *track) {
 	t.at -= drop
 }
 
-// move brings the memory to another step.
+// move brings the cache to another step.
 func (h *History) move(t *track, to int) {
 	if t.at == to {
 		return
@@ -200,11 +202,11 @@ func (h *History) move(t *track, to int) {
 }
 
 func (h *History) put(t *track, ref events.Ref, is *state) {
-	at := name{ref.Namespace, ref.Name} // empty for a step without an object: nothing is held there
+	at := nameOf(ref) // empty for a step without an object: nothing is held there
 	if is != nil {
-		h.memory.put(t.kind, at, &cachedObject{ref, is})
+		h.cache.put(t.kind, at, &cachedObject{ref, is})
 	} else if old, ok := t.kind.objects[at]; ok {
-		h.memory.drop(t.kind, old)
+		h.cache.drop(t.kind, old)
 	}
 }
 
@@ -244,7 +246,7 @@ func (h *History) ViewAt(seen events.Position, last func(events.Key, events.Lane
 		}
 	}
 	h.restrict(seen)
-	s.Snapshot = snapshot{memory: h.memory, reader: h.reader, last: last, earlier: s.AskedUnheard}
+	s.Snapshot = Snapshot{cache: h.cache, reader: h.reader, last: last, earlier: s.AskedUnheard}
 	return s, nil
 }
 

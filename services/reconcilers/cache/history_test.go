@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func past(n int, random *rand.Rand) []events.Message {
 }
 
 // shown prints the answers to all queries of a snapshot of pods.
-func shown(s snapshot) string {
+func shown(s Snapshot) string {
 	text := ""
 	for _, o := range s.List("pods", "") {
 		_, found := s.ByUID(o.GetUID())
@@ -63,13 +63,13 @@ func read1(m events.Message) []Fact { return []Fact{Read(kinds.Pods.Kind, m)} }
 func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	log := past(300, random)
-	plain := NewMemory()
+	plain := New()
 	plain.Register(toy().Describe())
 	plain.Follow(kinds.Pods.Kind)
 	wants, digests := []string{""}, []uint64{0}
 	take := func() {
-		plain.view(toy().Describe().Name, nil, func(s snapshot) {
-			wants, digests = append(wants, shown(s)), append(digests, s.digest(events.Position{"pods": 1}))
+		plain.View(toy().Describe().Name, nil, func(s Snapshot) {
+			wants, digests = append(wants, shown(s)), append(digests, s.Digest(events.Position{"pods": 1}))
 		})
 	}
 	take()
@@ -95,7 +95,7 @@ func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := shown(sight.Snapshot.(snapshot)); got != wants[at] || sight.Digest != digests[at] || len(sight.Incomplete) > 0 {
+		if got := shown(sight.Snapshot.(Snapshot)); got != wants[at] || sight.Digest != digests[at] || len(sight.Incomplete) > 0 {
 			t.Fatalf("at message %d of %d is seen\n%s(digest %x, lacking %v), want\n%s(digest %x)", at, folded, got, sight.Digest, sight.Incomplete, wants[at], digests[at])
 		}
 	}

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"encoding/json"
@@ -36,7 +36,7 @@ func FuzzFold(f *testing.F) {
 		if !known || json.Unmarshal(header, &m.Header) != nil {
 			return
 		}
-		memory, back := NewMemory(), NewHistory(0)
+		memory, back := New(), NewHistory(0)
 		memory.Follow(kinds.Pods.Kind)
 		memory.Follow(kind)
 		back.Begin(kinds.Pods.Kind, 0, nil, true)
@@ -59,7 +59,7 @@ func FuzzFold(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := snapshot{memory: memory, reader: back.reader}
+		now := Snapshot{cache: memory, reader: back.reader}
 		var held, seen []string
 		for _, o := range now.List(kind.Name, "") {
 			held = append(held, o.GetNamespace()+"/"+o.GetName())

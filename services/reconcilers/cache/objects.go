@@ -1,7 +1,6 @@
-package shell
+package cache
 
 import (
-	"cmp"
 	"iter"
 	"time"
 
@@ -13,8 +12,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// cachedObject is an object in the memory. A newer version replaces its state, which is never changed
-// in place. Readers see it only under the memory's lock.
+// cachedObject is an object in the cache. A newer version replaces its state, which is never changed
+// in place. Readers see it only under the cache's lock.
 type cachedObject struct {
 	ref events.Ref
 	*state
@@ -36,18 +35,14 @@ type state struct {
 type objectSet = btree.BTreeG[*cachedObject]
 
 func newObjectSet() *objectSet {
-	return btree.NewBTreeGOptions(func(a, b *cachedObject) bool { return compareRefs(a.ref, b.ref) < 0 }, btree.Options{NoLocks: true, Degree: setDegree})
+	return btree.NewBTreeGOptions(func(a, b *cachedObject) bool { return a.ref.Compare(b.ref) < 0 }, btree.Options{NoLocks: true, Degree: setDegree})
 }
 
 // setDegree bounds the room of a small set: most sets have the few objects of one owner.
 const setDegree = 8
 
-func compareRefs(a, b events.Ref) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
 // in yields the objects of a namespace, by name.
-func (k *kindMemory) in(namespace string) iter.Seq[*cachedObject] {
+func (k *kindCache) in(namespace string) iter.Seq[*cachedObject] {
 	return func(yield func(*cachedObject) bool) {
 		k.all.Ascend(&cachedObject{ref: events.Ref{Kind: k.kind.Name, Namespace: namespace}}, func(h *cachedObject) bool {
 			return h.ref.Namespace == namespace && yield(h)

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 //	go test ./shell -run '^$' -bench FoldWhileManyRead -benchtime 10000x
 func BenchmarkFoldWhileManyRead(b *testing.B) {
 	const pods, readers, every, pause = 150_000, 64, time.Millisecond, 100 * time.Millisecond
-	m, name := NewMemory(), toy().Describe().Name
+	m, name := New(), toy().Describe().Name
 	m.Register(toy().Describe())
 	m.Follow(kinds.Pods.Kind)
 	told := 0
@@ -40,7 +40,7 @@ func BenchmarkFoldWhileManyRead(b *testing.B) {
 				case <-stop:
 					return
 				case <-time.After(pause):
-					m.view(name, nil, func(s snapshot) { s.List(kinds.Pods.Name, "") })
+					m.View(name, nil, func(s Snapshot) { s.List(kinds.Pods.Name, "") })
 				}
 			}
 		})

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 func TestObjectSetsAreSortedMaps(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		k, of, want := newKindMemory(kinds.Pods.Kind), index[int]{}, map[events.Ref]*cachedObject{}
+		k, of, want := newKindCache(kinds.Pods.Kind), index[int]{}, map[events.Ref]*cachedObject{}
 		for range 400 {
 			ref := events.Ref{Kind: kinds.Pods.Name, Namespace: fmt.Sprint("ns", random.IntN(4)), Name: fmt.Sprint("p", random.IntN(30))}
 			h := &cachedObject{ref: ref}
@@ -32,7 +32,7 @@ func TestObjectSetsAreSortedMaps(t *testing.T) {
 		}
 		sorted := func(some func(*cachedObject) bool) []*cachedObject {
 			kept := slices.DeleteFunc(slices.Collect(maps.Values(want)), func(h *cachedObject) bool { return !some(h) })
-			slices.SortFunc(kept, func(a, b *cachedObject) int { return compareRefs(a.ref, b.ref) })
+			slices.SortFunc(kept, func(a, b *cachedObject) int { return a.ref.Compare(b.ref) })
 			return kept
 		}
 		if all := sorted(func(*cachedObject) bool { return true }); !slices.Equal(k.all.Items(), all) {
@@ -65,7 +65,7 @@ func BenchmarkFoldCreates(b *testing.B) {
 	const batch = 10
 	for _, pods := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
-			m, told := NewMemory(), 0
+			m, told := New(), 0
 			m.Follow(kinds.Pods.Kind)
 			tell := func(op events.Op, from, n int) {
 				messages := make([]events.Message, n)

@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	"fmt"
@@ -12,28 +12,28 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
-// reader is a controller as the memory knows it: the kinds that it reads, and the keys that the
+// reader is a controller as the cache knows it: the kinds that it reads, and the keys that the
 // changes folded so far concern.
 type reader struct {
 	inputs map[kinds.Name][]reconcile.Input
 	every  []reconcile.Input
 
 	mu      sync.Mutex
-	changes mapped // news since the engine last took them
+	changes Changes // since the engine last took them
 }
 
-// mapped is the result of mapping changes: keys that need a turn, and changes that cannot be
-// mapped.
-type mapped struct {
-	keys     []events.Key // in the order in which they were first asked for
-	causes   map[events.Key]*causes
-	unmapped []unmapped
+// Changes are what a controller has to look at since it last asked: the keys that folded changes
+// concern, and the changes that cannot be mapped to keys.
+type Changes struct {
+	Keys     []events.Key // in the order in which they were first asked for
+	Causes   map[events.Key]*Causes
+	Unmapped []Unmapped
 }
 
-// causes are the changes that ask for a turn of a key.
-type causes struct {
-	triggers []events.Trigger // the newest changes, MaxTriggers at most
-	oldest   []Backlog        // the oldest change of each kind
+// Causes are the changes that ask for a turn of a key.
+type Causes struct {
+	Triggers []events.Trigger // the newest changes, [events.MaxTriggers] at most
+	Oldest   []Backlog        // the oldest change of each kind
 }
 
 // Backlog is the oldest change of a kind that has not had its turn.
@@ -43,10 +43,10 @@ type Backlog struct {
 	Stored   time.Time // when the bus stored it
 }
 
-// unmapped is a change that cannot be decoded or mapped to keys.
-type unmapped struct {
-	ref             events.Ref
-	version, reason string
+// Unmapped is an object whose present version cannot be decoded or mapped to keys.
+type Unmapped struct {
+	Ref             events.Ref
+	Version, Reason string
 }
 
 func newReader(d reconcile.Description) *reader {
@@ -71,8 +71,8 @@ func (r *reader) maps(kind kinds.Name) bool {
 	return slices.ContainsFunc(r.every, some) || slices.ContainsFunc(r.inputs[kind], some)
 }
 
-// mapChanges maps changes of a kind to keys, for the engine to take.
-func (r *reader) mapChanges(s snapshot, kind kinds.Name, changes []change) {
+// mapChanges maps changes of a kind to keys, for the controller to take.
+func (r *reader) mapChanges(s Snapshot, kind kinds.Name, changes []change) {
 	if len(changes) == 0 || !r.maps(kind) {
 		return
 	}
@@ -90,60 +90,60 @@ func (r *reader) mapChanges(s snapshot, kind kinds.Name, changes []change) {
 			}
 			reason = err.Error()
 		}
-		r.changes.unmapped = append(r.changes.unmapped, unmapped{c.ref, c.version, reason})
-		if len(r.changes.unmapped) > mostUnmapped {
-			r.changes.unmapped = r.changes.unmapped[1:]
+		r.changes.Unmapped = append(r.changes.Unmapped, Unmapped{c.ref, c.version, reason})
+		if len(r.changes.Unmapped) > mostUnmapped {
+			r.changes.Unmapped = r.changes.Unmapped[1:]
 		}
 	}
 }
 
-// mostUnmapped bounds the unmapped changes while an engine takes no news.
+// mostUnmapped bounds the unmapped changes while the controller takes none.
 const mostUnmapped = 1024
 
-func (n *mapped) addKey(k events.Key, c change) {
-	if n.causes == nil {
-		n.causes = map[events.Key]*causes{}
+func (n *Changes) addKey(k events.Key, c change) {
+	if n.Causes == nil {
+		n.Causes = map[events.Key]*Causes{}
 	}
-	all := n.causes[k]
+	all := n.Causes[k]
 	if all == nil {
-		all = &causes{}
-		n.causes[k], n.keys = all, append(n.keys, k)
+		all = &Causes{}
+		n.Causes[k], n.Keys = all, append(n.Keys, k)
 	}
 	all.add(events.Trigger{Stream: subject.LogStream(c.ref.Kind), Sequence: c.sequence, Ref: c.ref, Trace: c.trace}, c.stored)
 }
 
-func (c *causes) add(t events.Trigger, stored time.Time) {
-	if c.triggers = append(c.triggers, t); len(c.triggers) > events.MaxTriggers {
-		c.triggers = c.triggers[1:]
+func (c *Causes) add(t events.Trigger, stored time.Time) {
+	if c.Triggers = append(c.Triggers, t); len(c.Triggers) > events.MaxTriggers {
+		c.Triggers = c.Triggers[1:]
 	}
-	c.addOldest(Backlog{t.Ref.Kind, t.Sequence, stored})
+	c.AddOldest(Backlog{t.Ref.Kind, t.Sequence, stored})
 }
 
-// addOldest records a change that waits for its turn.
-func (c *causes) addOldest(b Backlog) {
-	for i := range c.oldest {
-		if have := &c.oldest[i]; have.Kind == b.Kind {
+// AddOldest records a change that waits for its turn.
+func (c *Causes) AddOldest(b Backlog) {
+	for i := range c.Oldest {
+		if have := &c.Oldest[i]; have.Kind == b.Kind {
 			if b.Sequence < have.Sequence {
 				*have = b
 			}
 			return
 		}
 	}
-	c.oldest = append(c.oldest, b)
+	c.Oldest = append(c.Oldest, b)
 }
 
 // takeChanges returns the news since the last call.
-func (r *reader) takeChanges() mapped {
+func (r *reader) take() Changes {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.changes
-	r.changes = mapped{}
+	r.changes = Changes{}
 	return taken
 }
 
 // keys maps one change to keys. It returns a panic of the mapping as an error, so that the fold
 // goes on.
-func (r *reader) keys(s snapshot, c change) (keys []events.Key, err error) {
+func (r *reader) keys(s Snapshot, c change) (keys []events.Key, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("map %v to keys: panic: %v", c.ref, p)

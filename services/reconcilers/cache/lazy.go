@@ -1,4 +1,4 @@
-package shell
+package cache
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,7 +65,7 @@ func (f *fact) decodeOwners(kind kinds.Kind) {
 	f.object = reconcile.Object{Kind: kind, Object: &lazy{owners: owners, kind: kind, body: f.delta.Body}}
 }
 
-// decoded is the object as a snapshot has it; ok is false for one that cannot be decoded.
+// decoded is the object as a [Snapshot] has it; ok is false for one that cannot be decoded.
 func (h *cachedObject) decoded() (obj metav1.Object, ok bool) {
 	obj = whole(h.object.Object)
 	return obj, obj != nil
