@@ -21,7 +21,7 @@ func TestTheHistoryOfANamespace(t *testing.T) {
 	}
 	said, err = w.run("history", "-n=shop")
 	must(t, err)
-	created, turn, running := strings.Index(said, "deployments.apps:shop/web "), strings.Index(said, "act: no ReplicaSet matches the pod template"), strings.LastIndex(said, "pods:shop/web-1-2")
+	created, turn, running := strings.Index(said, "deployments.apps:shop/web "), strings.Index(said, "write: no ReplicaSet matches the pod template"), strings.LastIndex(said, "pods:shop/web-1-2")
 	if created < 0 || turn < created || running < turn {
 		t.Errorf("it is not in order:\n%s", said)
 	}
