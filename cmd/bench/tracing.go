@@ -19,7 +19,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -285,7 +285,7 @@ func (t *tracer) add(metrics io.Reader) error {
 
 // judged checks that the traces of the rounds are complete.
 func (t *tracer) judged(ctx context.Context) (verdict, error) {
-	b, err := stream.Connect(ctx, stream.Options{URL: reader.BusURL(t.nats), Name: "bench"})
+	b, err := stream.Connect(ctx, stream.Options{URL: connect.BusURL(t.nats), Name: "bench"})
 	if err != nil {
 		return verdict{}, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/jaeger"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/cmd/internal/wire"
 )
 
@@ -124,4 +124,4 @@ func Start(t testing.TB, options Options) *Cluster {
 }
 
 // BusURL returns the URL of a bus on this machine, with the login that the bus left there.
-func BusURL(address string) string { return reader.BusURL(address) }
+func BusURL(address string) string { return connect.BusURL(address) }

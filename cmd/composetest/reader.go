@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
 
 // letIn checks that the bus refuses clients without a name or with a wrong password, and gets the login of
@@ -30,7 +30,7 @@ func letIn(ctx context.Context, s *stage) (string, error) {
 		return "", fmt.Errorf("the reader is told %q", s.bus)
 	}
 	for _, address := range []string{s.at("nats", "NATS_PORT"), strings.Replace(s.bus, "@", "x@", 1)} {
-		_, _, err := (&reader.Source{Connection: reader.Connection{URL: address, CAData: s.busCA}}).Open(ctx, patience)
+		_, _, err := (&connect.Source{Connection: connect.Connection{URL: address, CAData: s.busCA}}).Open(ctx, patience)
 		if err == nil || !strings.Contains(err.Error(), "uthorization") {
 			return "", fmt.Errorf("a client without a password is told: %w", errors.Join(err, errLetIn))
 		}

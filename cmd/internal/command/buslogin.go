@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
@@ -86,7 +86,7 @@ func (o *busKeyOptions) writeLogins(made credentials) error {
 		if err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)
 		}
-		if err := reader.WritePrivate(filepath.Join(dir, loginFile), text); err != nil {
+		if err := connect.WritePrivate(filepath.Join(dir, loginFile), text); err != nil {
 			return fmt.Errorf("write the login of %s: %w", user, err)
 		}
 	}
@@ -112,7 +112,7 @@ func (o *busKeyOptions) fillIn(made credentials) error {
 			return fmt.Errorf("read the accounts of the bus: %w", err)
 		}
 		filled := strings.NewReplacer(words...).Replace(string(text))
-		if err := reader.WritePrivate(filepath.Join(to, name), []byte(filled)); err != nil {
+		if err := connect.WritePrivate(filepath.Join(to, name), []byte(filled)); err != nil {
 			return fmt.Errorf("write the accounts of the bus: %w", err)
 		}
 	}
@@ -121,7 +121,7 @@ func (o *busKeyOptions) fillIn(made credentials) error {
 
 // certify writes the certificate of the bus beside its accounts.
 func certify(dir string, server certs.Pair) error {
-	err := errors.Join(reader.WritePrivate(filepath.Join(dir, "tls.crt"), server.Certificate), reader.WritePrivate(filepath.Join(dir, "tls.key"), server.Key))
+	err := errors.Join(connect.WritePrivate(filepath.Join(dir, "tls.crt"), server.Certificate), connect.WritePrivate(filepath.Join(dir, "tls.key"), server.Key))
 	if err != nil {
 		return fmt.Errorf("write the certificate of the bus: %w", err)
 	}
@@ -159,7 +159,7 @@ func busPasswords(file string, users ...string) (map[string]string, error) {
 		}
 		fmt.Fprintf(&out, "%s %s\n", user, passwords[user])
 	}
-	if err := reader.WritePrivate(file, []byte(out.String())); err != nil {
+	if err := connect.WritePrivate(file, []byte(out.String())); err != nil {
 		return nil, fmt.Errorf("write the passwords of the bus: %w", err)
 	}
 	return passwords, nil

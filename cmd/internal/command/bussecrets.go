@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
@@ -77,7 +77,7 @@ func keepPair(dir, name string, issue func() (certs.Pair, error)) (certs.Pair, e
 		return pair, fmt.Errorf("make the certificate %s: %w", name, err)
 	}
 	// The certificate is written last, because without it the next run issues both again.
-	if err := errors.Join(reader.WritePrivate(key, pair.Key), reader.WritePrivate(certificate, pair.Certificate)); err != nil {
+	if err := errors.Join(connect.WritePrivate(key, pair.Key), connect.WritePrivate(certificate, pair.Certificate)); err != nil {
 		return pair, fmt.Errorf("write the certificate %s: %w", name, err)
 	}
 	return pair, nil
@@ -188,7 +188,7 @@ func writeFiles(dir string, secrets []corev1.Secret) error {
 			return fmt.Errorf("write the Secret %s as files: %w", one.Name, err)
 		}
 		for name, text := range one.StringData {
-			if err := reader.WritePrivate(filepath.Join(folder, name), []byte(text)); err != nil {
+			if err := connect.WritePrivate(filepath.Join(folder, name), []byte(text)); err != nil {
 				return fmt.Errorf("write the Secret %s as files: %w", one.Name, err)
 			}
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
 
 // securityOptions are the TLS and password flags of the embedded server. A client that reaches
@@ -182,7 +182,7 @@ func (o *serverOptions) leaveLogins(options embedded.Options, running *embedded.
 	at, err := url.Parse(running.URL())
 	host, _, wrong := net.SplitHostPort(o.listen)
 	if err = errors.Join(err, wrong); err == nil {
-		err = reader.SaveLogins(net.JoinHostPort(host, at.Port()), map[string]string{embedded.MainUser: options.Password, embedded.GuestUser: options.GuestPassword})
+		err = connect.SaveLogins(net.JoinHostPort(host, at.Port()), map[string]string{embedded.MainUser: options.Password, embedded.GuestUser: options.GuestPassword})
 	}
 	if err != nil {
 		klog.Background().Error(err, "Commands on this machine need a user and a password for the bus", "passwords", filepath.Join(o.dataDir, passwordsFile))

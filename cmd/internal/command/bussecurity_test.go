@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
@@ -86,7 +86,7 @@ func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
 		running, err := o.start()
 		ok(t, err)
 		for _, name := range []string{"reader", "watcher"} {
-			at := reader.Connection{URL: "nats://" + address}
+			at := connect.Connection{URL: "nats://" + address}
 			options, err := at.Options(name)
 			ok(t, err)
 			if guest := name == "reader"; options.Guest != guest || (options.User == embedded.GuestUser) != guest {
@@ -99,7 +99,7 @@ func TestCommandsFindTheLoginOfALocalBus(t *testing.T) {
 		if _, err := stream.Connect(t.Context(), stream.Options{URL: "nats://" + address}); err == nil {
 			t.Error("who gives no name is let in")
 		}
-		if url := reader.BusURL(address); was != "" && was != url {
+		if url := connect.BusURL(address); was != "" && was != url {
 			t.Errorf("the login was %s and is %s", was, url)
 		} else {
 			was = url
@@ -123,7 +123,7 @@ func TestTheLoginIsThatOfTheBusThatListens(t *testing.T) {
 	defer running.Close()
 	address := strings.TrimPrefix(running.URL(), "nats://")
 	other.listen = address
-	login := reader.BusURL(address)
+	login := connect.BusURL(address)
 	if !strings.Contains(login, "@") {
 		t.Fatalf("no login is found for %s", address)
 	}
@@ -131,7 +131,7 @@ func TestTheLoginIsThatOfTheBusThatListens(t *testing.T) {
 		_ = second.Close()
 		t.Fatal("two buses listen on one address")
 	}
-	if now := reader.BusURL(address); now != login {
+	if now := connect.BusURL(address); now != login {
 		t.Errorf("the login was %s and is %s, of a bus that does not listen", login, now)
 	}
 }
@@ -140,7 +140,7 @@ func TestTheLoginIsThatOfTheBusThatListens(t *testing.T) {
 func TestPrivateFilesStayPrivate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	ok(t, os.WriteFile(file, []byte("something longer"), 0o644))
-	ok(t, reader.WritePrivate(file, []byte("secret")))
+	ok(t, connect.WritePrivate(file, []byte("secret")))
 	info, err := os.Stat(file)
 	ok(t, err)
 	text, err := os.ReadFile(file)
@@ -157,7 +157,7 @@ func TestClientFilesAreCheckedFirst(t *testing.T) {
 	ok(t, err)
 	ca := filepath.Join(dir, "ca.crt")
 	ok(t, os.WriteFile(ca, pair.Certificate, 0o600))
-	for says, c := range map[string]reader.Connection{
+	for says, c := range map[string]connect.Connection{
 		"--nats-ca-file": {CAFile: "absent"}, "belong together": {CertFile: ca}, "--nats-key-file": {CertFile: ca, KeyFile: ca},
 		"--nats-user and": {User: "writer"}, "--nats-password-file": {User: "writer", PasswordFile: "absent"},
 	} {

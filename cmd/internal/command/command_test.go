@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -107,7 +107,7 @@ func TestRedactedHidesPasswords(t *testing.T) {
 		"nats://me:word@a:1, nats://b:2":   "nats://me:xxxxx@a:1,nats://b:2",
 		"nats://me:wo%zzrd@a:1,nats://b:2": "(malformed),nats://b:2",
 	} {
-		if got := (&reader.Connection{URL: given}).Redacted(); got != want {
+		if got := (&connect.Connection{URL: given}).Redacted(); got != want {
 			t.Errorf("%q is shown as %q, want %q", given, got, want)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
 
 // devOptions are the flags of the local control plane.
@@ -161,7 +161,7 @@ func (o *devOptions) greet(cluster *localcluster.Cluster, bus string, tools []to
 		"KUBECONFIG=" + cluster.Kubeconfig(localcluster.Admin),
 		"PATH=" + strings.Join(programs, ":") + ":$PATH",
 	}
-	if bus != reader.LocalBus {
+	if bus != connect.LocalBus {
 		exports = append(exports, "MILLRACE_NATS_URL="+bus)
 	}
 	var coming []string

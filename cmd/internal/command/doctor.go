@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/cmd/internal/doctor"
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
@@ -114,14 +114,14 @@ func (o *doctorOptions) print(out io.Writer, all []doctor.Finding) error {
 		_, err = fmt.Fprintf(out, "%s\n", text)
 		return err
 	}
-	paper, err := reader.NewPaper(out, o.color)
+	paper, err := printer.NewPaper(out, o.color)
 	if err != nil {
 		return err
 	}
-	colours := map[doctor.State]reader.Colour{doctor.OK: reader.Green, doctor.Warning: reader.Yellow, doctor.Failed: reader.Red, doctor.NotChecked: reader.Dim}
-	rows := make([][]reader.Cell, len(all))
+	colours := map[doctor.State]printer.Colour{doctor.OK: printer.Green, doctor.Warning: printer.Yellow, doctor.Failed: printer.Red, doctor.NotChecked: printer.Dim}
+	rows := make([][]printer.Cell, len(all))
 	for i, f := range all {
-		rows[i] = []reader.Cell{{Text: f.Check}, {Text: string(f.State), Colour: colours[f.State]}, {Text: f.String()}}
+		rows[i] = []printer.Cell{{Text: f.Check}, {Text: string(f.State), Colour: colours[f.State]}, {Text: f.String()}}
 	}
 	paper.Table([]string{"CHECK", "STATE", "FOUND, AND WHAT TO DO"}, rows)
 	return nil

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/health"
 	"github.com/millrace/millrace/cmd/internal/health/delegated"
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/cmd/internal/telemetry"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
@@ -226,7 +226,7 @@ func (o *controllerOptions) secrets() (s secrets, err error) {
 
 // busOptions are the flags for the bus: its address, retention and replicas.
 type busOptions struct {
-	at         reader.Connection
+	at         connect.Connection
 	monitoring []string
 	auditGrade bool
 	guest      bool // the process reads without consumers

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
@@ -115,7 +115,7 @@ func (o *busKeyOptions) handOutSigningKeys(made credentials) error {
 			return fmt.Errorf("write the signing keys of %s: %w", user, err)
 		}
 		for name, text := range files {
-			if err := reader.WritePrivate(filepath.Join(dir, name), []byte(text)); err != nil {
+			if err := connect.WritePrivate(filepath.Join(dir, name), []byte(text)); err != nil {
 				return fmt.Errorf("write the signing keys of %s: %w", user, err)
 			}
 		}

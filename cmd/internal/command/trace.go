@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/jaeger"
 	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -76,8 +77,8 @@ func (o *traceOptions) run(ctx context.Context, s *reader.Session, args []string
 	case err != nil:
 		return fmt.Errorf("%w; name Jaeger's address with --jaeger", err)
 	}
-	return s.Print(found, func(paper *reader.Paper) {
-		paper.Line("%s at version %s, changed %s", paper.In(reader.Bold, ref.String()), change.ResourceVersion, change.At.Local().Format("2006-01-02 15:04:05"))
+	return s.Print(found, func(paper *printer.Paper) {
+		paper.Line("%s at version %s, changed %s", paper.In(printer.Bold, ref.String()), change.ResourceVersion, change.At.Local().Format("2006-01-02 15:04:05"))
 		jaeger.Draw(paper, found, jaeger.View{All: o.all, Width: paper.Width()})
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/page"
 	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
 
 // uiOptions are the flags of the web page.
@@ -68,7 +69,7 @@ func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) erro
 	switch {
 	case s.Record != "":
 		options.Flags, options.Recording = []string{"--record=" + s.Record}, true
-	case s.URL != reader.LocalBus:
+	case s.URL != connect.LocalBus:
 		options.Flags = []string{"--nats-url=" + s.Redacted()}
 	}
 	query := ""

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -40,7 +40,7 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 
 // meant suggests similar names; a semicolon if there are none.
 func meant(word string, names []string) string {
-	if near := reader.Meant(reader.Near(word, names)); near != "" {
+	if near := resolve.Meant(resolve.Near(word, names)); near != "" {
 		return near
 	}
 	return ";"
@@ -58,7 +58,7 @@ func (o *controllerOptions) check() error {
 			if name == "*" {
 				continue
 			}
-			if _, err := reader.Controller(name); err != nil {
+			if _, err := resolve.Controller(name); err != nil {
 				unknown = append(unknown, fmt.Errorf("read --%s: %w", list.flag, err))
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 )
 
 const scale = "0af7651916cd43dd8448eb211c80319c"
@@ -74,7 +74,7 @@ func TestTraceIsATree(t *testing.T) {
 
 func TestDrawing(t *testing.T) {
 	var out strings.Builder
-	paper, err := reader.NewPaper(&out, "never")
+	paper, err := printer.NewPaper(&out, "never")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 )
 
 // View are the options for drawing a trace.
@@ -27,9 +27,9 @@ const (
 
 // Draw writes a trace as a tree: a line for each span, below its parent, with its subject
 // and remarks.
-func Draw(paper *reader.Paper, t *Trace, v View) {
+func Draw(paper *printer.Paper, t *Trace, v View) {
 	services := t.services()
-	paper.Line("trace %s, %d spans of %s, %s", paper.In(reader.Bold, t.ID), t.count(), strings.Join(services, ", "), short(t.Length()))
+	paper.Line("trace %s, %d spans of %s, %s", paper.In(printer.Bold, t.ID), t.count(), strings.Join(services, ", "), short(t.Length()))
 	d := drawing{view: v, begin: t.begin(), services: services}
 	for _, root := range d.visible(t.Roots, false) {
 		d.span(root, nil)
@@ -37,7 +37,7 @@ func Draw(paper *reader.Paper, t *Trace, v View) {
 	d.cut()
 	paper.Table([]string{"SPAN", "SERVICE", "AFTER", "TOOK", "ABOUT"}, d.rows)
 	if d.hidden > 0 {
-		paper.Line("%s", paper.In(reader.Dim, fmt.Sprintf("%d spans within requests of the API server and etcd are not shown: --all", d.hidden)))
+		paper.Line("%s", paper.In(printer.Dim, fmt.Sprintf("%d spans within requests of the API server and etcd are not shown: --all", d.hidden)))
 	}
 }
 
@@ -45,18 +45,18 @@ type drawing struct {
 	view     View
 	begin    time.Time
 	services []string
-	rows     [][]reader.Cell
+	rows     [][]printer.Cell
 	hidden   int
 }
 
 // span draws a span, and its children below it. last has for each level above whether no
 // sibling follows.
 func (d *drawing) span(s *Span, last []bool) {
-	name := reader.Cell{Text: lead(last) + s.Name}
+	name := printer.Cell{Text: lead(last) + s.Name}
 	if s.Failed {
-		name.Colour = reader.Red
+		name.Colour = printer.Red
 	}
-	d.rows = append(d.rows, []reader.Cell{
+	d.rows = append(d.rows, []printer.Cell{
 		name, {Text: strings.TrimPrefix(s.Service, "millrace-"), Colour: d.colour(s.Service)}, {Text: short(s.Start.Sub(d.begin))}, {Text: short(s.Duration)},
 		{Text: strings.Join(append(about(s), remarks(s)...), "; "), Colour: name.Colour},
 	})
@@ -138,9 +138,9 @@ func shortened(text string, most int) string {
 }
 
 // palette are the colours of the services.
-var palette = []reader.Colour{reader.Cyan, reader.Green, reader.Blue, reader.Yellow, reader.Dim}
+var palette = []printer.Colour{printer.Cyan, printer.Green, printer.Blue, printer.Yellow, printer.Dim}
 
-func (d *drawing) colour(service string) reader.Colour {
+func (d *drawing) colour(service string) printer.Colour {
 	return palette[slices.Index(d.services, service)%len(palette)]
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 )
 
 // deep is a trace in which each of some requests leads to the next one, and the API server
@@ -32,7 +32,7 @@ func deep(requests int) *Trace {
 func drawn(t *testing.T, trace *Trace, v View) string {
 	t.Helper()
 	var out strings.Builder
-	paper, err := reader.NewPaper(&out, "never")
+	paper, err := printer.NewPaper(&out, "never")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -27,7 +27,7 @@ func (a *ask) kind(ctx context.Context, word string) (kinds.Kind, error) {
 	if err != nil {
 		return kinds.Kind{}, err
 	}
-	kind, err := reader.Resolve(word, have)
+	kind, err := resolve.Kind(word, have)
 	if err != nil {
 		return kind, fmt.Errorf("%w: %w", record.ErrNotThere, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -145,7 +145,7 @@ func search(ctx context.Context, a *ask) (any, error) {
 	word, name, split := strings.Cut(strings.Replace(typed, " ", "/", 1), "/")
 	if !split {
 		name = typed
-	} else if kind, err := reader.Resolve(word, have); err == nil {
+	} else if kind, err := resolve.Kind(word, have); err == nil {
 		have = []kinds.Kind{kind}
 	} else {
 		return []hit{}, nil

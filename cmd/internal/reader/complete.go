@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -51,12 +52,12 @@ func (s *Session) completeObject(args []string, word string) []string {
 	case slash:
 		return s.completeNames(ctx, kind, kind+"/", have)
 	default:
-		return words(have)
+		return resolve.Completions(have)
 	}
 }
 
 func (s *Session) completeNames(ctx context.Context, word, prefix string, have []kinds.Kind) []string {
-	kind, err := Resolve(word, have)
+	kind, err := resolve.Kind(word, have)
 	if err != nil {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
 
 // TestABusThatCannotBeReached: the error has the cause, the address and what to do, at once and
@@ -22,10 +22,10 @@ func TestABusThatCannotBeReached(t *testing.T) {
 		says []string
 		most time.Duration
 	}{
-		{[]string{"get", "pods", "--nats-url=nats://" + closed.Addr().String()}, refused, connectPatience},
+		{[]string{"get", "pods", "--nats-url=nats://" + closed.Addr().String()}, refused, connect.Patience},
 		{[]string{"get", "pods", "--nats-url=nats://" + closed.Addr().String(), "--timeout=2s"}, refused, 2 * time.Second},
-		{[]string{"tail", "--nats-url=nats://" + closed.Addr().String()}, refused, connectPatience},
-		{[]string{"get", "pods", "--nats-url=nats://" + silent.Addr().String(), "--timeout=300ms"}, []string{"no bus answers at nats://" + silent.Addr().String(), "within 300ms", "--nats-url"}, connectPatience},
+		{[]string{"tail", "--nats-url=nats://" + closed.Addr().String()}, refused, connect.Patience},
+		{[]string{"get", "pods", "--nats-url=nats://" + silent.Addr().String(), "--timeout=300ms"}, []string{"no bus answers at nats://" + silent.Addr().String(), "within 300ms", "--nats-url"}, connect.Patience},
 	} {
 		began := time.Now()
 		_, err := command(t.Context(), c.args...)
@@ -61,27 +61,6 @@ func says(t *testing.T, err error, args []string, words ...string) {
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
 			t.Errorf("millrace %s: %v\nit does not say %q", strings.Join(args, " "), err, w)
-		}
-	}
-}
-
-// TestABusOfThisMachineLetsItsUserIn: for each spelling of its address, a command finds the login
-// that the bus has saved.
-func TestABusOfThisMachineLetsItsUserIn(t *testing.T) {
-	t.Setenv("XDG_DATA_HOME", t.TempDir())
-	must(t, SaveLogins("127.0.0.1:4222", map[string]string{embedded.GuestUser: "a password"}))
-	for url, want := range map[string]string{
-		"nats://127.0.0.1:4222":             embedded.GuestUser,
-		"nats://localhost:4222":             embedded.GuestUser,
-		"127.0.0.1:4222":                    embedded.GuestUser,
-		"127.0.0.1:4223":                    "",
-		"nats://other:word@127.0.0.1:4222":  "",
-		"nats://127.0.0.1:4222,nats://b:22": "",
-	} {
-		options, err := (&Connection{URL: url}).Options(readerName)
-		must(t, err)
-		if options.User != want {
-			t.Errorf("at %s the user is %q, want %q", url, options.User, want)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -88,15 +89,15 @@ func (s *Session) diff(ctx context.Context, kind kinds.Kind, ref events.Ref, fro
 	if err != nil {
 		return err
 	}
-	err = s.Print(answer, func(p *Paper) {
-		p.Line("%s  %s", p.In(Bold, ref.String()), p.In(Dim, "@"+answer.From+" -> @"+answer.To))
+	err = s.Print(answer, func(p *printer.Paper) {
+		p.Line("%s  %s", p.In(printer.Bold, ref.String()), p.In(printer.Dim, "@"+answer.From+" -> @"+answer.To))
 		if answer.Replaced {
-			p.Line("%s", p.In(Red, "another object has the name: the uid is not the same"))
+			p.Line("%s", p.In(printer.Red, "another object has the name: the uid is not the same"))
 		}
 		if len(answer.Changes) == 0 {
-			p.Line("%s", p.In(Dim, "nothing differs"))
+			p.Line("%s", p.In(printer.Dim, "nothing differs"))
 		}
-		drawChanges(p, "", answer.Changes)
+		p.Changes("", answer.Changes)
 	})
 	if err == nil && len(answer.Doubts) > 0 {
 		err = fmt.Errorf("%w: %s", ErrDoubt, strings.Join(answer.Doubts, "; "))

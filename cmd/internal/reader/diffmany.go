@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -83,7 +84,7 @@ func (d *differing) many(ctx context.Context, s *Session, args []string) error {
 	for _, note := range notes {
 		s.Note("%s", note)
 	}
-	if err := s.Print(answer, func(p *Paper) { drawMany(p, answer, compared) }); err != nil {
+	if err := s.Print(answer, func(p *printer.Paper) { drawMany(p, answer, compared) }); err != nil {
 		return err
 	}
 	if len(answer.Doubts) > 0 {
@@ -168,15 +169,15 @@ func compareOne(kind kinds.Kind, was, is record.Entry) (d objectDiffers, differs
 	return d, len(d.Changes) > 0 || was.UID != is.UID, nil
 }
 
-var whatColours = map[string]Colour{"created": Green, "deleted": Red, "replaced": Red, "changed": Yellow}
+var whatColours = map[string]printer.Colour{"created": printer.Green, "deleted": printer.Red, "replaced": printer.Red, "changed": printer.Yellow}
 
-func drawMany(p *Paper, answer objectsDiffer, compared int) {
+func drawMany(p *printer.Paper, answer objectsDiffer, compared int) {
 	if len(answer.Objects) == 0 {
-		p.Line("%s", p.In(Dim, fmt.Sprintf("nothing differs in the kinds that were compared: %d", compared)))
+		p.Line("%s", p.In(printer.Dim, fmt.Sprintf("nothing differs in the kinds that were compared: %d", compared)))
 	}
 	for _, o := range answer.Objects {
-		p.Line("%s  %s  %s", p.In(whatColours[o.What], fmt.Sprintf("%-8s", o.What)), p.In(Bold, o.Object.String()), p.In(Dim, versions(o)))
-		drawChanges(p, "    ", o.Changes)
+		p.Line("%s  %s  %s", p.In(whatColours[o.What], fmt.Sprintf("%-8s", o.What)), p.In(printer.Bold, o.Object.String()), p.In(printer.Dim, versions(o)))
+		p.Changes("    ", o.Changes)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -25,7 +27,7 @@ func (s *Session) elsewhere(ctx context.Context, err error) error {
 	case lookErr != nil:
 		return err
 	case known && m.Get(events.HeaderOp) == string(events.Gone):
-		return fmt.Errorf("%w; millrace history %s shows its past", err, spoken(ref))
+		return fmt.Errorf("%w; millrace history %s shows its past", err, printer.ArgumentOf(ref))
 	case known:
 		return err // the error is about a moment, or about something else
 	}
@@ -42,9 +44,9 @@ func (s *Session) elsewhere(ctx context.Context, err error) error {
 			names = append(names, o.Name)
 		}
 	}
-	switch near := Meant(Near(ref.Name, names)); {
+	switch near := resolve.Meant(resolve.Near(ref.Name, names)); {
 	case len(namespaces) > 0:
-		return fmt.Errorf("%w; there is one in namespace %s: -n %s", err, strings.Join(namespaces[:min(mostNear, len(namespaces))], ", "), namespaces[0])
+		return fmt.Errorf("%w; there is one in namespace %s: -n %s", err, strings.Join(namespaces[:min(resolve.MostNear, len(namespaces))], ", "), namespaces[0])
 	case near != "":
 		return fmt.Errorf("%w%s", err, near)
 	default:
@@ -67,7 +69,7 @@ func (s *Session) noNamespace(ctx context.Context, namespace string) string {
 	case err != nil || found && m.Get(events.HeaderOp) == string(events.Is):
 		return ""
 	case found:
-		return fmt.Sprintf("; namespace %s is gone since %s", namespace, moment(m.Time))
+		return fmt.Sprintf("; namespace %s is gone since %s", namespace, printer.Time(m.Time))
 	}
 	all, err := s.objects(ctx, kinds.Namespaces.Kind)
 	if err != nil {
@@ -77,7 +79,7 @@ func (s *Session) noNamespace(ctx context.Context, namespace string) string {
 	for i, o := range all {
 		names[i] = o.Name
 	}
-	return fmt.Sprintf("; there is no namespace %s on record%s", namespace, Meant(Near(namespace, names)))
+	return fmt.Sprintf("; there is no namespace %s on record%s", namespace, resolve.Meant(resolve.Near(namespace, names)))
 }
 
 // objects are the existing objects of a kind, of all namespaces.
@@ -105,7 +107,7 @@ func (s *Session) called(ctx context.Context, name string) (found []string) {
 		return nil
 	}
 	for _, word := range []string{"deploy", "sts", "ds", "job", "cj", "rs", "po", "svc", "cm", "pvc", "no", "ns"} {
-		kind, err := Resolve(word, have)
+		kind, err := resolve.Kind(word, have)
 		if err != nil {
 			continue
 		}
@@ -113,7 +115,7 @@ func (s *Session) called(ctx context.Context, name string) (found []string) {
 		if kind.Namespaced {
 			ref.Namespace = s.Namespace
 		}
-		if _, there, err := s.newest(ctx, ref); err == nil && there && len(found) < mostNear {
+		if _, there, err := s.newest(ctx, ref); err == nil && there && len(found) < resolve.MostNear {
 			found = append(found, word+"/"+name)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -68,7 +69,7 @@ The story contains the recorded objects. Review it before you share it.`,
 				return s.save(file, told, overwrite)
 			}
 			answer := explained{c.Controller, c.Sequence, c.Turn.Key.String(), c.Turn.Now, c.Turn.Because, c.Verdict, c.View, reconcile.Body(c.Turn)}
-			return s.Print(answer, func(p *Paper) { p.Line("%s", strings.TrimSuffix(string(told.Format()), "\n")) })
+			return s.Print(answer, func(p *printer.Paper) { p.Line("%s", strings.TrimSuffix(string(told.Format()), "\n")) })
 		},
 	}.Command()
 }

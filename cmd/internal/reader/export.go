@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/record"
 )
@@ -124,19 +125,19 @@ func (s *Session) export(ctx context.Context, name string, selected archive.Sele
 	if err := os.Rename(out.Name(), name); err != nil {
 		return fmt.Errorf("name the file: %w", err)
 	}
-	return s.Print(exported{name, info.Size(), streams}, func(p *Paper) { drawExported(p, name, info.Size(), streams) })
+	return s.Print(exported{name, info.Size(), streams}, func(p *printer.Paper) { drawExported(p, name, info.Size(), streams) })
 }
 
-func drawExported(p *Paper, name string, size int64, streams []archive.Stream) {
+func drawExported(p *printer.Paper, name string, size int64, streams []archive.Stream) {
 	var messages uint64
-	rows := make([][]Cell, len(streams))
+	rows := make([][]printer.Cell, len(streams))
 	for i, stream := range streams {
 		messages += stream.State.Messages
 		begins := "-"
 		if !stream.State.Begins.IsZero() {
-			begins = moment(stream.State.Begins)
+			begins = printer.Time(stream.State.Begins)
 		}
-		rows[i] = Cells(stream.Name, fmt.Sprint(stream.State.Messages), fmt.Sprint(stream.State.First), fmt.Sprint(stream.State.Last), begins)
+		rows[i] = printer.Cells(stream.Name, fmt.Sprint(stream.State.Messages), fmt.Sprint(stream.State.First), fmt.Sprint(stream.State.Last), begins)
 	}
 	p.Table([]string{"STREAM", "MESSAGES", "FIRST", "LAST", "BEGINS"}, rows)
 	p.Line("%d messages in %s, %.1f MB; read it with --record=%s", messages, name, float64(size)/1e6, name)

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
@@ -74,7 +76,7 @@ func (g *getting) run(ctx context.Context, s *Session, args []string) error {
 	if err != nil {
 		return fmt.Errorf("read --selector: %w", err)
 	}
-	write, err := printer(s.Output)
+	write, err := toPrinter(s.Output)
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (g *getting) run(ctx context.Context, s *Session, args []string) error {
 		}
 	}
 	if len(all) == 0 && (s.Output == "table" || s.Output == "wide") {
-		s.Paper.Line("%s", s.Paper.In(Dim, g.nothing(ctx, s, states, when)))
+		s.Paper.Line("%s", s.Paper.In(printer.Dim, g.nothing(ctx, s, states, when)))
 	} else if err := write(s, answerOf(states, all, named, doubts), all); err != nil {
 		return err
 	}
@@ -297,7 +299,7 @@ func (s *Session) kindsIn(ctx context.Context, words []string) (of []kinds.Kind,
 			}
 			continue
 		}
-		kind, err := Resolve(word, have)
+		kind, err := resolve.Kind(word, have)
 		if err != nil {
 			return nil, err
 		}

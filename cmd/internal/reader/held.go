@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/millrace/millrace/cmd/internal/approval"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -31,34 +32,30 @@ writes are made when there is room, or when a person approves them: millrace app
 			if err != nil {
 				return err
 			}
-			return s.Print(held, func(p *Paper) { drawHeld(p, held) })
+			return s.Print(held, func(p *printer.Paper) { drawHeld(p, held) })
 		},
 	}.Command()
 }
 
-func drawHeld(p *Paper, held []record.Held) {
+func drawHeld(p *printer.Paper, held []record.Held) {
 	if len(held) == 0 {
-		p.Line("%s", p.In(Dim, "no write is held"))
+		p.Line("%s", p.In(printer.Dim, "no write is held"))
 		return
 	}
 	for _, h := range held {
-		p.Line("%s %s: %s", p.In(Bold, h.Controller), h.Key, h.Because)
+		p.Line("%s %s: %s", p.In(printer.Bold, h.Controller), h.Key, h.Because)
 		for _, w := range h.Writes {
 			rest := ""
 			if w.Writes > 1 {
 				rest = fmt.Sprintf(" and %d more", w.Writes-1)
 			}
-			p.Line("   %s%s: %s", w.First, rest, p.In(Red, w.Message))
+			p.Line("   %s%s: %s", w.First, rest, p.In(printer.Red, w.Message))
 		}
 		if h.UID == "" {
-			p.Line("   %s", p.In(Dim, "the key names no object, so that its writes cannot be approved; they wait for room"))
+			p.Line("   %s", p.In(printer.Dim, "the key names no object, so that its writes cannot be approved; they wait for room"))
 			continue
 		}
-		namespace := ""
-		if h.Object.Namespace != "" {
-			namespace = " -n " + h.Object.Namespace
-		}
-		p.Line("   %s", p.In(Dim, fmt.Sprintf("kubectl millrace approve %s/%s%s, or deny", h.Object.Kind, h.Object.Name, namespace)))
+		p.Line("   %s", p.In(printer.Dim, "kubectl millrace approve "+printer.ArgumentOf(h.Object)+", or deny"))
 	}
 }
 
@@ -104,7 +101,7 @@ func newRuling(approve bool, verb, short, long string) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%s the writes of %v: %w", verb, ref, err)
 			}
-			return s.Print(a, func(p *Paper) {
+			return s.Print(a, func(p *printer.Paper) {
 				p.Line("%s as %s: %s of %v, generation %d", r.done(), a.By, strings.Join(a.Limits, ", "), ref, a.Generation)
 			})
 		},

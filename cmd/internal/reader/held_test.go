@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 )
@@ -33,7 +34,7 @@ func TestWhatIsHeldIsDrawn(t *testing.T) {
 		"one with an object comes after it": {[]record.Held{nameless, heldSet}, []string{"c node-1: it is gone", "replicaset-controller shop/web-1"}},
 	} {
 		var out bytes.Buffer
-		paper, err := NewPaper(&out, "never")
+		paper, err := printer.NewPaper(&out, "never")
 		must(t, err)
 		drawHeld(paper, c.held)
 		for _, line := range c.want {

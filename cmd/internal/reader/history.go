@@ -3,14 +3,12 @@ package reader
 import (
 	"context"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/record"
-	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
 // Commands are the commands that read the record. version is the program's.
@@ -51,7 +49,7 @@ their outcomes.`,
 			if !kept {
 				h.Versions = without(h.Versions, record.Kept)
 			}
-			return s.Print(h, func(p *Paper) { drawHistory(p, h) })
+			return s.Print(h, func(p *printer.Paper) { drawHistory(p, h) })
 		},
 	}.Command()
 }
@@ -66,91 +64,51 @@ func without(versions []record.Version, event record.Event) []record.Version {
 	return out
 }
 
-// moment formats a time for a terminal.
-func moment(t time.Time) string {
-	if t.IsZero() {
-		return "?"
-	}
-	return t.Local().Format("2006-01-02 15:04:05.000")
+var eventColours = map[record.Event]printer.Colour{
+	record.Created: printer.Green, record.Changed: printer.Yellow, record.Leaving: printer.Red, record.Ended: printer.Red, record.Found: printer.Cyan, record.Kept: printer.Dim,
 }
 
-var eventColours = map[record.Event]Colour{
-	record.Created: Green, record.Changed: Yellow, record.Leaving: Red, record.Ended: Red, record.Found: Cyan, record.Kept: Dim,
-}
-
-func drawHistory(p *Paper, h *record.History) {
+func drawHistory(p *printer.Paper, h *record.History) {
 	for _, doubt := range h.Doubts {
-		p.Line("%s", p.In(Red, "... what was before cannot be read: "+doubt))
+		p.Line("%s", p.In(printer.Red, "... what was before cannot be read: "+doubt))
 	}
 	if h.More {
-		p.Line("%s", p.In(Dim, "... there are older versions: --limit=0 shows all"))
+		p.Line("%s", p.In(printer.Dim, "... there are older versions: --limit=0 shows all"))
 	} else if len(h.Versions) > 0 && h.Versions[0].Event != record.Created {
-		p.Line("%s", p.In(Dim, "... the record of "+string(h.Object.Kind)+" begins at "+moment(h.Begins)+"; what was before is not kept"))
+		p.Line("%s", p.In(printer.Dim, "... the record of "+string(h.Object.Kind)+" begins at "+printer.Time(h.Begins)+"; what was before is not kept"))
 	}
 	gaps := h.Gaps
 	uid := ""
 	for _, v := range h.Versions {
 		for len(gaps) > 0 && gaps[0].Sequence < v.Sequence {
-			p.Line("%s", p.In(Red, "GAP  "+gaps[0].String()))
+			p.Line("%s", p.In(printer.Red, "GAP  "+gaps[0].String()))
 			gaps = gaps[1:]
 		}
 		if uid != string(v.UID) {
 			uid = string(v.UID)
-			p.Line("%s", p.In(Bold, h.Object.String()+"  uid "+uid))
+			p.Line("%s", p.In(printer.Bold, h.Object.String()+"  uid "+uid))
 		}
 		if v.Left != nil {
-			p.Line("%s", p.In(Red, fmt.Sprintf("LEFT OUT  %d versions of %d bytes: the object was written faster than is recorded (--object-bound)", v.Left.Versions, v.Left.Bytes)))
+			p.Line("%s", p.In(printer.Red, fmt.Sprintf("LEFT OUT  %d versions of %d bytes: the object was written faster than is recorded (--object-bound)", v.Left.Versions, v.Left.Bytes)))
 		}
-		p.Line("%s  %s  %s  %s", moment(v.Time), p.In(eventColours[v.Event], string(v.Event)), p.In(Bold, v.By.String()), p.In(Dim, "@"+v.ResourceVersion+generation(v.Generation)))
+		p.Line("%s  %s  %s  %s", printer.Time(v.Time), p.In(eventColours[v.Event], string(v.Event)), p.In(printer.Bold, v.By.String()), p.In(printer.Dim, "@"+v.ResourceVersion+printer.Generation(v.Generation)))
 		drawReason(p, "    ", v.By)
-		drawChanges(p, "    ", v.Changes)
+		p.Changes("    ", v.Changes)
 	}
 	for _, g := range gaps {
-		p.Line("%s", p.In(Red, "GAP  "+g.String()))
+		p.Line("%s", p.In(printer.Red, "GAP  "+g.String()))
 	}
 }
 
-func generation(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" generation %d", n)
-}
-
-func drawReason(p *Paper, indent string, by record.Hand) {
+func drawReason(p *printer.Paper, indent string, by record.Hand) {
 	switch {
 	case by.Because != "":
-		p.Line("%sbecause: %s%s", indent, reason(p, by.Because), p.In(Dim, fmt.Sprintf(" (turn %d of %s)", by.Turn, by.Key)))
+		p.Line("%sbecause: %s%s", indent, reason(p, by.Because), p.In(printer.Dim, fmt.Sprintf(" (turn %d of %s)", by.Turn, by.Key)))
 	case by.Controller != "":
-		p.Line("%s%s", indent, p.In(Cyan, fmt.Sprintf("turn %d of %s, which is not kept any more", by.Turn, by.Key)))
+		p.Line("%s%s", indent, p.In(printer.Cyan, fmt.Sprintf("turn %d of %s, which is not kept any more", by.Turn, by.Key)))
 	case by.Unknown != "":
-		p.Line("%s%s", indent, p.In(Dim, by.Unknown))
+		p.Line("%s%s", indent, p.In(printer.Dim, by.Unknown))
 	case by.Note != "":
-		p.Line("%s%s", indent, p.In(Dim, by.Note))
-	}
-}
-
-// longest is the maximum length of a shown value.
-const longest = 120
-
-func shorten(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > longest {
-		return string(runes[:longest-1]) + "…"
-	}
-	return text
-}
-
-func drawChanges(p *Paper, indent string, changes []fields.Change) {
-	for _, c := range changes {
-		was, is := shorten(fields.Text(c.Was)), shorten(fields.Text(c.Is))
-		switch {
-		case c.Was == nil:
-			p.Line("%s%s", indent, p.In(Green, "+ "+c.Path+": "+is))
-		case c.Is == nil:
-			p.Line("%s%s", indent, p.In(Red, "- "+c.Path+": "+was))
-		default:
-			p.Line("%s%s", indent, p.In(Yellow, "~ "+c.Path+": "+was+" -> "+is))
-		}
+		p.Line("%s%s", indent, p.In(printer.Dim, by.Note))
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -53,5 +54,5 @@ func (s *Session) importAll(ctx context.Context, f *archive.File, into *stream.B
 		streams, messages = streams+1, messages+one.State.Messages
 	}
 	answer := map[string]uint64{"streams": uint64(streams), "messages": messages}
-	return s.Print(answer, func(p *Paper) { p.Line("%s", fmt.Sprintf("%d messages in %d streams", messages, streams)) })
+	return s.Print(answer, func(p *printer.Paper) { p.Line("%s", fmt.Sprintf("%d messages in %d streams", messages, streams)) })
 }

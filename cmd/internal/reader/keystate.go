@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 )
 
@@ -107,39 +108,39 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-func drawKeyReport(p *Paper, r keyReport) {
+func drawKeyReport(p *printer.Paper, r keyReport) {
 	if s := r.Reconcilers; s != nil {
-		p.Line("now, at %s: %s", r.Address, p.In(Bold, s.Reason))
+		p.Line("now, at %s: %s", r.Address, p.In(printer.Bold, s.Reason))
 		for _, c := range s.Checks {
 			if c.Holds {
 				drawKeyCheck(p, c)
 			}
 		}
 		if !s.Known {
-			p.Line("   %s", p.In(Dim, "this process has not had to do with the key"))
+			p.Line("   %s", p.In(printer.Dim, "this process has not had to do with the key"))
 		}
 	}
 	for _, t := range r.Writer {
-		p.Line("now, at %s: the writer has %s turn %d since %s, delivered %d times; its claim is %s", r.Address, t.Lane, t.Turn, moment(t.Stored), t.Attempt, t.Claim)
+		p.Line("now, at %s: the writer has %s turn %d since %s, delivered %d times; its claim is %s", r.Address, t.Lane, t.Turn, printer.Time(t.Stored), t.Attempt, t.Claim)
 	}
 	if r.Reconcilers == nil && len(r.Writer) == 0 {
 		p.Line("now, at %s: the writer has no turn of the key", r.Address)
 	}
 }
 
-func drawKeyCheck(p *Paper, c events.KeyCheck) {
+func drawKeyCheck(p *printer.Paper, c events.KeyCheck) {
 	line := fmt.Sprintf("%s: %s", c.Condition, c.Reason)
 	if c.About != "" {
 		line += ": " + c.About
 	}
 	if c.Since != nil {
-		line += ", since " + moment(*c.Since)
+		line += ", since " + printer.Time(*c.Since)
 	}
 	if c.Until != nil {
-		line += ", until " + moment(*c.Until)
+		line += ", until " + printer.Time(*c.Until)
 	}
-	p.Line("   %s", p.In(Red, line))
+	p.Line("   %s", p.In(printer.Red, line))
 	if advice := c.Condition.Advice(); advice != "" {
-		p.Line("   %s", p.In(Dim, advice))
+		p.Line("   %s", p.In(printer.Dim, advice))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
@@ -78,7 +79,7 @@ func newLag() *cobra.Command {
 			if !every {
 				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 && l.Stream != "" })
 			}
-			return s.Print(lags, func(p *Paper) {
+			return s.Print(lags, func(p *printer.Paper) {
 				if len(lags) == 0 {
 					p.Line("no consumer is behind: all %d have answered everything", workers)
 					return
@@ -90,28 +91,28 @@ func newLag() *cobra.Command {
 }
 
 // drawUnwatched prints that a kind cannot be watched, and what to do about it.
-func drawUnwatched(p *Paper, u *events.Unwatched) {
+func drawUnwatched(p *printer.Paper, u *events.Unwatched) {
 	if u == nil {
 		return
 	}
-	p.Line("%s: %s", p.In(Red, fmt.Sprintf("%s has not been watched since %s", u.Kind, moment(u.Since))), u.Reason)
-	p.Line("   %s", p.In(Dim, "give the watcher the right to list and watch it, or look into its log"))
+	p.Line("%s: %s", p.In(printer.Red, fmt.Sprintf("%s has not been watched since %s", u.Kind, printer.Time(u.Since))), u.Reason)
+	p.Line("   %s", p.In(printer.Dim, "give the watcher the right to list and watch it, or look into its log"))
 }
 
 // drawStall prints that a controller decides nothing, and what to do about it.
-func drawStall(p *Paper, s *events.Stall) {
+func drawStall(p *printer.Paper, s *events.Stall) {
 	if s == nil {
 		return
 	}
 	what := fmt.Sprintf("%s decides nothing", s.Controller)
 	if s.Condition != events.NotRunning {
-		what = fmt.Sprintf("%s has work and has decided nothing since %s", s.Controller, moment(s.Since))
+		what = fmt.Sprintf("%s has work and has decided nothing since %s", s.Controller, printer.Time(s.Since))
 	}
-	p.Line("%s: %s", p.In(Red, what), s)
-	p.Line("   %s", p.In(Dim, s.Condition.Advice()))
+	p.Line("%s: %s", p.In(printer.Red, what), s)
+	p.Line("   %s", p.In(printer.Dim, s.Condition.Advice()))
 }
 
-func drawLags(p *Paper, lags []record.Lag) {
+func drawLags(p *printer.Paper, lags []record.Lag) {
 	for len(lags) > 0 && lags[0].Stream == "" { // they come first
 		drawStall(p, lags[0].Stalled)
 		drawUnwatched(p, lags[0].Unwatched)
@@ -120,20 +121,20 @@ func drawLags(p *Paper, lags []record.Lag) {
 	if len(lags) == 0 {
 		return
 	}
-	rows := make([][]Cell, len(lags))
+	rows := make([][]printer.Cell, len(lags))
 	for i, l := range lags {
-		who, behind := l.Consumer, Cell{fmt.Sprint(l.Behind), Green}
+		who, behind := l.Consumer, printer.Cell{Text: fmt.Sprint(l.Behind), Colour: printer.Green}
 		if who == "" {
 			who, behind.Text = "-", "-"
 		}
 		if l.Behind > 0 {
-			behind.Colour = Yellow
+			behind.Colour = printer.Yellow
 		}
 		stored := "-"
 		if !l.Stored.IsZero() {
-			stored = moment(l.Stored)
+			stored = printer.Time(l.Stored)
 		}
-		row := Cells(l.Stream, who, fmt.Sprint(l.Last), "", fmt.Sprint(l.Again), stored, ago(l.Active))
+		row := printer.Cells(l.Stream, who, fmt.Sprint(l.Last), "", fmt.Sprint(l.Again), stored, ago(l.Active))
 		row[3] = behind
 		rows[i] = row
 	}
@@ -160,14 +161,14 @@ turn, its reason is shown. A retry that decided to do nothing is not recorded.`,
 			if err != nil {
 				return err
 			}
-			return s.Print(parked, func(p *Paper) {
+			return s.Print(parked, func(p *printer.Paper) {
 				if len(parked) == 0 {
-					p.Line("%s", p.In(Dim, "nothing has been set aside, as far as is kept"))
+					p.Line("%s", p.In(printer.Dim, "nothing has been set aside, as far as is kept"))
 					return
 				}
-				rows := make([][]Cell, len(parked))
+				rows := make([][]printer.Cell, len(parked))
 				for i, k := range parked {
-					rows[i] = Cells(k.Controller, k.Key.String(), moment(k.At), shorten(k.Reason), k.Since)
+					rows[i] = printer.Cells(k.Controller, k.Key.String(), printer.Time(k.At), printer.Shorten(k.Reason), k.Since)
 				}
 				p.Table([]string{"CONTROLLER", "KEY", "SET ASIDE", "REASON", "DECIDED SINCE"}, rows)
 			})

@@ -6,16 +6,17 @@ import (
 	"fmt"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 )
 
-// printer is the function that prints objects as get's --output asks.
+// toPrinter is the function that prints objects as get's --output asks.
 //
 // Errors: the JSONPath template is invalid.
-func printer(output string) (func(s *Session, answer any, all []item) error, error) {
+func toPrinter(output string) (func(s *Session, answer any, all []item) error, error) {
 	template, isPath := strings.CutPrefix(output, "jsonpath=")
 	switch {
 	case isPath:
@@ -69,7 +70,7 @@ func printPath(s *Session, path *jsonpath.JSONPath, answer any) error {
 }
 
 // drawObjects draws a table for each kind, with an empty line between two.
-func drawObjects(p *Paper, all []item, wide bool) {
+func drawObjects(p *printer.Paper, all []item, wide bool) {
 	several := len(all) > 0 && all[0].kind.Name != all[len(all)-1].kind.Name
 	for first := 0; first < len(all); {
 		next := first
@@ -84,7 +85,7 @@ func drawObjects(p *Paper, all []item, wide bool) {
 	}
 }
 
-func drawKind(p *Paper, all []item, several, wide bool) {
+func drawKind(p *printer.Paper, all []item, several, wide bool) {
 	head := []string{"NAMESPACE", "NAME", "STATE", "VERSION", "GENERATION", "SINCE", "BY"}
 	pods := all[0].kind.Name == "pods"
 	if wide && pods {
@@ -93,42 +94,30 @@ func drawKind(p *Paper, all []item, several, wide bool) {
 	if wide {
 		head = append(head, "OWNER", "LABELS")
 	}
-	rows := make([][]Cell, len(all))
+	rows := make([][]printer.Cell, len(all))
 	for i, o := range all {
 		e, name := o.entry, o.entry.Ref.Name
-		status := Cell{Text: "there", Colour: Green}
+		status := printer.Cell{Text: "there", Colour: printer.Green}
 		if e.Deleting {
-			status = Cell{Text: "deleting", Colour: Red}
+			status = printer.Cell{Text: "deleting", Colour: printer.Red}
 		}
 		if several {
 			name = o.ref()
 		}
-		row := Cells(e.Ref.Namespace, name, "", e.ResourceVersion, fmt.Sprint(e.Generation), moment(e.At), o.by.String())
+		row := printer.Cells(e.Ref.Namespace, name, "", e.ResourceVersion, fmt.Sprint(e.Generation), printer.Time(e.At), o.by.String())
 		row[2] = status
 		object := unstructured.Unstructured{Object: o.tree}
 		if wide && pods {
 			phase, _, _ := unstructured.NestedString(o.tree, "status", "phase")
 			node, _, _ := unstructured.NestedString(o.tree, "spec", "nodeName")
-			row = append(row, Cells(orNone(phase), orNone(node))...)
+			row = append(row, printer.Cells(orNone(phase), orNone(node))...)
 		}
 		if wide {
-			row = append(row, Cells(orNone(ownerOf(object)), labels.FormatLabels(object.GetLabels()))...)
+			row = append(row, printer.Cells(orNone(printer.Owner(object)), labels.FormatLabels(object.GetLabels()))...)
 		}
 		rows[i] = row
 	}
 	p.Table(head, rows)
-}
-
-// ownerOf is the controller of an object, or else its first owner, as KIND/NAME.
-func ownerOf(object unstructured.Unstructured) string {
-	owner := metav1.GetControllerOf(&object)
-	if owners := object.GetOwnerReferences(); owner == nil && len(owners) > 0 {
-		owner = &owners[0]
-	}
-	if owner == nil {
-		return ""
-	}
-	return strings.ToLower(owner.Kind) + "/" + owner.Name
 }
 
 func orNone(text string) string {

@@ -17,6 +17,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/cmd/internal/reader/connect"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/archive"
@@ -24,16 +27,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-const (
-	// LocalBus is the default address of a bus on this machine.
-	LocalBus = "nats://127.0.0.1:4222"
-	// connectPatience is the time-out of connecting to the bus.
-	connectPatience = 5 * time.Second
-)
-
 // Options are the flags of every command that reads the record.
 type Options struct {
-	Source
+	connect.Source
 	Namespace string
 	given     string // the namespace of the flag
 	Output    string
@@ -88,7 +84,7 @@ func (p Program) Command() *cobra.Command {
 	if p.Outputs == nil {
 		p.Outputs = []string{"table", "json", "yaml"}
 	}
-	o, file := &Options{Source: Source{Connection: Connection{URL: LocalBus, Writes: p.Writes}}, Output: p.Outputs[0], Color: "auto", Timeout: cmp.Or(p.Patience, patience), recordless: p.Recordless}, ""
+	o, file := &Options{Source: connect.Source{Connection: connect.Connection{URL: connect.LocalBus, Writes: p.Writes}}, Output: p.Outputs[0], Color: "auto", Timeout: cmp.Or(p.Patience, patience), recordless: p.Recordless}, ""
 	if p.Lasting {
 		o.Timeout = 0
 	}
@@ -140,7 +136,7 @@ func (o *Options) add(f *pflag.FlagSet, outputs []string) {
 
 // with opens a session and closes it.
 func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(context.Context, *Session) error) error {
-	paper, err := NewPaper(out, o.Color)
+	paper, err := printer.NewPaper(out, o.Color)
 	if err != nil {
 		return err
 	}
@@ -151,7 +147,7 @@ func (o *Options) with(ctx context.Context, out, notes io.Writer, do func(contex
 	}
 	s := &Session{Options: *o, Paper: paper, Notes: notes}
 	if !o.recordless {
-		b, done, err := o.Source.Open(ctx, connectPatience)
+		b, done, err := o.Source.Open(ctx, connect.Patience)
 		if err != nil {
 			return err
 		}
@@ -183,7 +179,7 @@ func contextNamespace() string {
 type Session struct {
 	Options
 	Bus   bus.Archive
-	Paper *Paper
+	Paper *printer.Paper
 	// Notes receives remarks that are not part of the answer.
 	Notes io.Writer
 
@@ -234,7 +230,7 @@ func (s *Session) Controllers(ctx context.Context, words []string, others ...str
 			names = append(names, word)
 			continue
 		}
-		e, err := Controller(word)
+		e, err := resolve.Controller(word)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read --controller: %w", err)
@@ -246,13 +242,13 @@ func (s *Session) Controllers(ctx context.Context, words []string, others ...str
 	return names, nil
 }
 
-// Kind finds the kind that a word names; see [Resolve].
+// Kind finds the kind that a word names; see [resolve.Kind].
 func (s *Session) Kind(ctx context.Context, word string) (kinds.Kind, error) {
 	have, err := s.Kinds(ctx)
 	if err != nil {
 		return kinds.Kind{}, err
 	}
-	return Resolve(word, have)
+	return resolve.Kind(word, have)
 }
 
 // Object finds the object that the arguments name: KIND/NAME or KIND NAME, in the
@@ -262,7 +258,7 @@ func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events
 	if !slash || name == "" || strings.Contains(name, "/") {
 		example := "write KIND/NAME, such as deploy/web"
 		if found := s.called(ctx, word); !slash && len(found) > 0 {
-			example = "write KIND/NAME" + Meant(found)
+			example = "write KIND/NAME" + resolve.Meant(found)
 		}
 		return kinds.Kind{}, events.Ref{}, fmt.Errorf("%q names no object: %s", strings.Join(args, " "), example)
 	}
@@ -279,7 +275,7 @@ func (s *Session) Object(ctx context.Context, args []string) (kinds.Kind, events
 }
 
 // Print writes an answer as JSON or YAML if --output asks for it, otherwise with people.
-func (s *Session) Print(answer any, people func(*Paper)) error {
+func (s *Session) Print(answer any, people func(*printer.Paper)) error {
 	switch s.Output {
 	case "json":
 		text, err := json.MarshalIndent(answer, "", "  ")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -117,7 +118,7 @@ func deepestFirst(children, own []Reason) []Reason {
 	})
 	for i, c := range children {
 		if c.Next == "" && c.Object.Kind != kinds.Pods.Name {
-			children[i].Next = "millrace why-not " + spoken(c.Object)
+			children[i].Next = "millrace why-not " + printer.ArgumentOf(c.Object)
 		}
 	}
 	return append(children, own...)
@@ -173,7 +174,7 @@ func own(ref events.Ref, object unstructured.Unstructured) (found []Reason) {
 		if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
 			waits = ", and waits for its finalizers " + strings.Join(finalizers, ", ")
 		}
-		say("", "it is being deleted since %s%s", moment(at.Time), waits)
+		say("", "it is being deleted since %s%s", printer.Time(at.Time), waits)
 	}
 	if paused, _, _ := unstructured.NestedBool(object.Object, "spec", "paused"); paused {
 		say("millrace history shows who paused it", "it is paused (spec.paused)")
@@ -237,7 +238,7 @@ func (s *Session) refused(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 	}
 	for _, t := range standing.Turns {
 		if o := t.Outcome; o != nil && o.Results[events.Refused]+o.Results[events.Failed] > 0 { // a conflict is tried again at once
-			return []Reason{{ref, fmt.Sprintf("%s could not, at %s: %s", controller, moment(o.At), o.Failure), "millrace why-not " + spoken(ref)}}, nil
+			return []Reason{{ref, fmt.Sprintf("%s could not, at %s: %s", controller, printer.Time(o.At), o.Failure), "millrace why-not " + printer.ArgumentOf(ref)}}, nil
 		}
 	}
 	return nil, nil
@@ -245,20 +246,8 @@ func (s *Session) refused(ctx context.Context, kind kinds.Kind, ref events.Ref) 
 
 // owned names the controller that recreates a pod, or says that none does.
 func owned(ref events.Ref, pod unstructured.Unstructured) Reason {
-	if owner := ownerOf(pod); owner != "" {
-		return Reason{ref, "it belongs to " + owner, "millrace why-not " + owner + inNamespace(ref)}
+	if owner := printer.Owner(pod); owner != "" {
+		return Reason{ref, "it belongs to " + owner, "millrace why-not " + printer.Argument(owner, ref.Namespace)}
 	}
 	return Reason{ref, "it has no owner: no controller makes it again or moves it; the scheduler binds it, and its node's kubelet runs it", ""}
-}
-
-// spoken is an object as an argument of the commands.
-func spoken(ref events.Ref) string {
-	return string(ref.Kind) + "/" + ref.Name + inNamespace(ref)
-}
-
-func inNamespace(ref events.Ref) string {
-	if ref.Namespace == "" {
-		return ""
-	}
-	return " -n " + ref.Namespace
 }

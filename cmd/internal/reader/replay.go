@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/fields"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
@@ -120,7 +121,7 @@ func (x *replaying) run(ctx context.Context, s *Session) error {
 		return err
 	}
 	answer.Took = time.Since(began)
-	if err := s.Print(answer, func(p *Paper) { drawReplay(p, answer) }); err != nil {
+	if err := s.Print(answer, func(p *printer.Paper) { drawReplay(p, answer) }); err != nil {
 		return err
 	}
 	return x.verdict(answer.Summary)
@@ -171,14 +172,14 @@ func asStory(t events.Turn) fields.Tree {
 	return fields.Tree{"because": told.Because, "wakeAt": told.WakeAt, "do": commands}
 }
 
-func drawReplay(p *Paper, r replayed) {
+func drawReplay(p *printer.Paper, r replayed) {
 	for _, d := range r.Differences {
 		drawDifference(p, d)
 	}
 	for _, c := range r.Unsure {
-		p.Line("%s  %s", turnName(p, c), p.In(Yellow, string(c.Verdict)+": "+string(c.Why)))
+		p.Line("%s  %s", turnName(p, c), p.In(printer.Yellow, string(c.Verdict)+": "+string(c.Why)))
 		if c.Detail != "" {
-			p.Line("    %s", p.In(Dim, c.Detail))
+			p.Line("    %s", p.In(printer.Dim, c.Detail))
 		}
 	}
 	if len(r.Differences)+len(r.Unsure) > 0 {
@@ -188,15 +189,15 @@ func drawReplay(p *Paper, r replayed) {
 		p.Line("no turn is on record in this stretch")
 		return
 	}
-	p.Line("%d turns from %s to %s, on %d changes and %d outcomes, in %v", r.Turns, moment(r.From), moment(r.To), r.Deltas, r.Outcomes, r.Took.Round(time.Millisecond))
-	p.Line("%s decided the same, byte for byte", p.In(Green, fmt.Sprintf("%7d", r.Same)))
-	colour := Dim
+	p.Line("%d turns from %s to %s, on %d changes and %d outcomes, in %v", r.Turns, printer.Time(r.From), printer.Time(r.To), r.Deltas, r.Outcomes, r.Took.Round(time.Millisecond))
+	p.Line("%s decided the same, byte for byte", p.In(printer.Green, fmt.Sprintf("%7d", r.Same)))
+	colour := printer.Dim
 	if r.Differ > 0 {
-		colour = Red
+		colour = printer.Red
 	}
 	p.Line("%s decided otherwise%s", p.In(colour, fmt.Sprintf("%7d", r.Differ)), shown(len(r.Differences), r.Differ))
 	for _, why := range slices.Sorted(maps.Keys(r.Unjudged)) {
-		p.Line("%s cannot be judged: %s", p.In(Yellow, fmt.Sprintf("%7d", r.Unjudged[why])), why)
+		p.Line("%s cannot be judged: %s", p.In(printer.Yellow, fmt.Sprintf("%7d", r.Unjudged[why])), why)
 	}
 }
 
@@ -207,22 +208,22 @@ func shown(some, all int) string {
 	return fmt.Sprintf("; %d of them are shown, --limit=0 shows all", some)
 }
 
-func turnName(p *Paper, c replay.Case) string {
-	return fmt.Sprintf("%s  %s %s", moment(c.Stored), p.In(Bold, fmt.Sprintf("%s/%d", c.Controller, c.Sequence)), c.Turn.Key)
+func turnName(p *printer.Paper, c replay.Case) string {
+	return fmt.Sprintf("%s  %s %s", printer.Time(c.Stored), p.In(printer.Bold, fmt.Sprintf("%s/%d", c.Controller, c.Sequence)), c.Turn.Key)
 }
 
-func drawDifference(p *Paper, d difference) {
+func drawDifference(p *printer.Paper, d difference) {
 	t := d.Turn
-	p.Line("%s  %s", turnName(p, d.Case), p.In(Red, "differs"))
-	p.Line("    %s", p.In(Dim, fmt.Sprintf("decided at %s by %s; saw its object @%s%s", moment(t.Now), d.Code(), t.ResourceVersion, generation(t.Generation))))
-	p.Line("    then: %s (commands: %d)", p.In(Cyan, t.Because), len(t.Commands))
+	p.Line("%s  %s", turnName(p, d.Case), p.In(printer.Red, "differs"))
+	p.Line("    %s", p.In(printer.Dim, fmt.Sprintf("decided at %s by %s; saw its object @%s%s", printer.Time(t.Now), d.Code(), t.ResourceVersion, printer.Generation(t.Generation))))
+	p.Line("    then: %s (commands: %d)", p.In(printer.Cyan, t.Because), len(t.Commands))
 	if d.Broken != "" {
-		p.Line("    now:  %s", p.In(Red, d.Broken))
+		p.Line("    now:  %s", p.In(printer.Red, d.Broken))
 		return
 	}
-	p.Line("    now:  %s (commands: %d)", p.In(Cyan, d.Now.Because), len(d.Now.Commands))
+	p.Line("    now:  %s (commands: %d)", p.In(printer.Cyan, d.Now.Because), len(d.Now.Commands))
 	if len(d.Changes) == 0 {
-		p.Line("    %s", p.In(Yellow, "the same commands, in another order or written in other bytes"))
+		p.Line("    %s", p.In(printer.Yellow, "the same commands, in another order or written in other bytes"))
 	}
-	drawChanges(p, "    ", d.Changes)
+	p.Changes("    ", d.Changes)
 }

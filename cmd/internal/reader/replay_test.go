@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/replay"
 )
@@ -35,7 +36,7 @@ func TestDifferencesAreShownByCommand(t *testing.T) {
 		answer.Differences = append(answer.Differences, difference{c, differences(c)})
 	}
 	var out bytes.Buffer
-	paper, err := NewPaper(&out, "never")
+	paper, err := printer.NewPaper(&out, "never")
 	if err != nil {
 		t.Fatal(err)
 	}

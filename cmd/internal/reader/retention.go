@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/record"
 )
@@ -25,26 +26,26 @@ expire: they are recorded again before their last message does.`,
 			if err != nil {
 				return err
 			}
-			return s.Print(kept, func(p *Paper) { drawKept(p, kept) })
+			return s.Print(kept, func(p *printer.Paper) { drawKept(p, kept) })
 		},
 	}.Command()
 }
 
-func drawKept(p *Paper, kept []record.Stock) {
+func drawKept(p *printer.Paper, kept []record.Stock) {
 	if len(kept) == 0 {
-		p.Line("%s", p.In(Dim, "nothing is on record yet"))
+		p.Line("%s", p.In(printer.Dim, "nothing is on record yet"))
 		return
 	}
-	rows := make([][]Cell, len(kept))
+	rows := make([][]printer.Cell, len(kept))
 	var now, full uint64
 	for i, k := range kept {
 		since, will := "-", k.Full
 		if !k.Since.IsZero() {
-			since = moment(k.Since)
+			since = printer.Time(k.Since)
 		}
-		rows[i] = Cells(k.Stream, keeps(k.Keeps), fmt.Sprint(k.Messages), size(k.Bytes), since, orUnknown(k.PerDay), reach(k.Reach), orUnknown(k.Full))
+		rows[i] = printer.Cells(k.Stream, keeps(k.Keeps), fmt.Sprint(k.Messages), size(k.Bytes), since, orUnknown(k.PerDay), reach(k.Reach), orUnknown(k.Full))
 		if k.Reach > 0 && k.Reach < k.Keeps.Age {
-			rows[i][6].Colour = Yellow // the size bounds it, not the age
+			rows[i][6].Colour = printer.Yellow // the size bounds it, not the age
 		}
 		if will == 0 {
 			will = k.Bytes

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
@@ -74,7 +76,7 @@ func (o *shadowOptions) run(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Print(found, func(p *Paper) { o.draw(p, found) }); err != nil {
+	if err := s.Print(found, func(p *printer.Paper) { o.draw(p, found) }); err != nil {
 		return err
 	}
 	if o.code && slices.ContainsFunc(found, func(p record.Parity) bool { return p.Unexplained > 0 }) {
@@ -86,7 +88,7 @@ func (o *shadowOptions) run(ctx context.Context, s *Session) error {
 // names are the controllers to look for, by upstream's names.
 func (o *shadowOptions) names() (names []string, err error) {
 	for _, name := range o.controllers {
-		e, err := Controller(name)
+		e, err := resolve.Controller(name)
 		if err != nil {
 			return nil, fmt.Errorf("read --controller: %w", err)
 		}
@@ -103,9 +105,9 @@ func (o *shadowOptions) names() (names []string, err error) {
 	return names, nil
 }
 
-func (o *shadowOptions) draw(p *Paper, found []record.Parity) {
+func (o *shadowOptions) draw(p *printer.Paper, found []record.Parity) {
 	if len(found) == 0 {
-		p.Line("%s", p.In(Dim, "no controller has been in shadow: start one with --shadow"))
+		p.Line("%s", p.In(printer.Dim, "no controller has been in shadow: start one with --shadow"))
 		return
 	}
 	if !o.differences {
@@ -118,45 +120,45 @@ func (o *shadowOptions) draw(p *Paper, found []record.Parity) {
 	}
 }
 
-func drawParities(p *Paper, found []record.Parity) {
+func drawParities(p *printer.Paper, found []record.Parity) {
 	head := []string{"CONTROLLER"}
 	for _, a := range events.Agreements {
 		head = append(head, strings.ToUpper(string(a)))
 	}
-	rows := make([][]Cell, 0, len(found))
+	rows := make([][]printer.Cell, 0, len(found))
 	for _, parity := range found {
-		row := Cells(parity.Controller)
+		row := printer.Cells(parity.Controller)
 		for _, a := range events.Agreements {
-			c := Cell{Text: fmt.Sprint(parity.Findings[a])}
+			c := printer.Cell{Text: fmt.Sprint(parity.Findings[a])}
 			if parity.Findings[a] > 0 && !a.Explained() {
-				c.Colour = Red
+				c.Colour = printer.Red
 			}
 			row = append(row, c)
 		}
-		share := Cell{fmt.Sprintf("%.2f %%", parity.Percent()), Green}
+		share := printer.Cell{Text: fmt.Sprintf("%.2f %%", parity.Percent()), Colour: printer.Green}
 		if parity.Unexplained > 0 {
-			share.Colour = Red
+			share.Colour = printer.Red
 		}
 		rows = append(rows, append(row, share))
 	}
 	p.Table(append(head, "EXPLAINED"), rows)
 }
 
-func drawFinding(p *Paper, e record.Example) {
+func drawFinding(p *printer.Paper, e record.Example) {
 	p.Line("")
-	p.Line("%s  %s  %s  %s", moment(e.At), p.In(Red, string(e.Agreement)), p.In(Bold, e.What), p.In(Dim, e.Controller+" "+e.Key.String()))
+	p.Line("%s  %s  %s  %s", printer.Time(e.At), p.In(printer.Red, string(e.Agreement)), p.In(printer.Bold, e.What), p.In(printer.Dim, e.Controller+" "+e.Key.String()))
 	if e.Note != "" {
 		p.Line("  %s", e.Note)
 	}
 	for _, d := range e.Differences {
-		p.Line("  %s: ours %s, theirs %s, before %s", d.Path, p.In(Yellow, quoted(d.Ours)), p.In(Yellow, quoted(d.Theirs)), quoted(d.Before))
+		p.Line("  %s: ours %s, theirs %s, before %s", d.Path, p.In(printer.Yellow, quoted(d.Ours)), p.In(printer.Yellow, quoted(d.Theirs)), quoted(d.Before))
 	}
 	if e.Delta != nil {
 		p.Line("  kube-controller-manager wrote version %s: message %d of %s", e.Version, e.Delta.Sequence, e.Delta.Stream)
 	}
 	t := e.Decided
 	if t == nil {
-		p.Line("  %s", p.In(Dim, "no turn wanted anything of the kind"))
+		p.Line("  %s", p.In(printer.Dim, "no turn wanted anything of the kind"))
 		return
 	}
 	p.Line("  turn %d of the shadow wanted %d writes, because %s", e.Turn, len(t.Commands), t.Because)
@@ -168,7 +170,7 @@ func drawFinding(p *Paper, e record.Example) {
 			p.Line("  it was asked when %v changed: message %d of %s", trigger.Ref, trigger.Sequence, trigger.Stream)
 		}
 	}
-	p.Line("  it saw %s version %s, and %s", t.Kind, t.ResourceVersion, p.In(Dim, seen(t.Seen)))
+	p.Line("  it saw %s version %s, and %s", t.Kind, t.ResourceVersion, p.In(printer.Dim, seen(t.Seen)))
 }
 
 func quoted(value any) string {

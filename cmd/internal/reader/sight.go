@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
@@ -15,7 +16,7 @@ const most = 5
 func sight(d *record.Decision, causes []*record.Cause) string {
 	text := ""
 	if d.ResourceVersion != "" {
-		text = "its object @" + d.ResourceVersion + generation(d.Generation)
+		text = "its object @" + d.ResourceVersion + printer.Generation(d.Generation)
 	}
 	matter := map[string]bool{}
 	for _, c := range causes {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/notary"
@@ -97,12 +98,12 @@ func (s *Signatures) read(ctx context.Context, b bus.Archive, stream string, tru
 	}
 	for _, key := range slices.Sorted(maps.Keys(revoked)) {
 		found = append(found, notary.Finding{Stream: stream, What: fmt.Sprintf(
-			"there are messages of key %s, which has been revoked; they were stored before %s", key, moment(revoked[key]))})
+			"there are messages of key %s, which has been revoked; they were stored before %s", key, printer.Time(revoked[key]))})
 	}
 	return found, err
 }
 
-func drawSignatures(p *Paper, all []Signatures) {
+func drawSignatures(p *printer.Paper, all []Signatures) {
 	for _, s := range all {
 		p.Line("of the %s %d bear a signature that counts, %d are older than the first key, and %d bear none that counts", s.Of, s.Signed, s.Unsigned, s.Bad)
 		for _, key := range slices.Sorted(maps.Keys(s.By)) {

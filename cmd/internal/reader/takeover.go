@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/millrace/millrace/cmd/internal/election"
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
+	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/cmd/internal/takeover"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
@@ -84,7 +86,7 @@ func controllerNames() (names []string) {
 func (o *move) find(ctx context.Context, words []string) (*takeover.Client, takeover.Move, error) {
 	var names []string
 	for _, word := range words {
-		e, err := Controller(word)
+		e, err := resolve.Controller(word)
 		if err != nil {
 			return nil, takeover.Move{}, err
 		}
@@ -117,7 +119,7 @@ func (o *move) takeover(ctx context.Context, s *Session, words []string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Print(plan, func(p *Paper) { drawPlan(p, plan) }); err != nil {
+	if err := s.Print(plan, func(p *printer.Paper) { drawPlan(p, plan) }); err != nil {
 		return err
 	}
 	switch {
@@ -191,10 +193,10 @@ func (s *Session) once() func(string) {
 	}
 }
 
-func drawPlan(p *Paper, plan takeover.Plan) {
+func drawPlan(p *printer.Paper, plan takeover.Plan) {
 	for i, step := range plan.Steps {
 		if step.Refused {
-			p.Line("%d. %s", i+1, p.In(Red, "refused: "+step.Text))
+			p.Line("%d. %s", i+1, p.In(printer.Red, "refused: "+step.Text))
 			continue
 		}
 		p.Line("%d. %s", i+1, step.Text)

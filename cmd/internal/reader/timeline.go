@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
@@ -50,12 +51,12 @@ func (s *Session) timeline(ctx context.Context, limit int) error {
 		return s.Print(c, nil)
 	}
 	if !slices.ContainsFunc(c.Items, func(h record.Happening) bool { return h.Gap == nil }) {
-		s.Paper.Line("%s", s.Paper.In(Dim, "nothing is on record of namespace "+s.Namespace+s.noNamespace(ctx, s.Namespace)))
+		s.Paper.Line("%s", s.Paper.In(printer.Dim, "nothing is on record of namespace "+s.Namespace+s.noNamespace(ctx, s.Namespace)))
 	} else if !c.Whole {
-		s.Paper.Line("%s", s.Paper.In(Dim, "... there is more before "+moment(c.Since)+": --limit=0 shows all"))
+		s.Paper.Line("%s", s.Paper.In(printer.Dim, "... there is more before "+printer.Time(c.Since)+": --limit=0 shows all"))
 	}
 	for _, h := range c.Items {
-		s.happening(moment(h.Time), h)
+		s.happening(printer.Time(h.Time), h)
 	}
 	return nil
 }
@@ -79,7 +80,7 @@ func together(items []record.Happening) (out []record.Happening) {
 // happening writes a happening as one line.
 func (s *Session) happening(when string, h record.Happening) {
 	p := s.Paper
-	p.Line("%s  %s  %-28s %s  %s", when, p.In(nounColours[h.Noun], fmt.Sprintf("%-7s", h.Noun)), h.Who, p.In(Bold, h.About), h.What)
+	p.Line("%s  %s  %-28s %s  %s", when, p.In(nounColours[h.Noun], fmt.Sprintf("%-7s", h.Noun)), h.Who, p.In(printer.Bold, h.About), h.What)
 }
 
 // tail writes happenings since a moment, if one is given, and then new ones as they are stored.
@@ -97,7 +98,7 @@ func (s *Session) tail(ctx context.Context, f record.Filter, since string) error
 				return err
 			}
 			if !c.Whole {
-				s.Note("the first %d are left out: what is shown begins at %s", everything, moment(c.Since))
+				s.Note("the first %d are left out: what is shown begins at %s", everything, printer.Time(c.Since))
 			}
 			for _, h := range slices.Backward(c.Items) {
 				if err := s.happened(h); err != nil {
@@ -150,7 +151,7 @@ func (s *Session) happened(h record.Happening) error {
 	return nil
 }
 
-var nounColours = map[string]Colour{"delta": Green, "turn": Cyan, "outcome": Blue, "gap": Red}
+var nounColours = map[string]printer.Colour{"delta": printer.Green, "turn": printer.Cyan, "outcome": printer.Blue, "gap": printer.Red}
 
 // listed writes names with commas.
 func listed[N ~string](names []N) (text string) {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/notary"
@@ -94,7 +95,7 @@ func (v *verifying) run(ctx context.Context, s *Session) error {
 		return err
 	}
 	report.Signatures, r.Findings = signed, append(r.Findings, found...)
-	if err := s.Print(report, func(p *Paper) { drawReport(p, report, v.every) }); err != nil {
+	if err := s.Print(report, func(p *printer.Paper) { drawReport(p, report, v.every) }); err != nil {
 		return err
 	}
 	switch n := len(r.Findings); n {
@@ -235,7 +236,7 @@ func sums(streams []notary.Standing) (out []notary.Standing, counts []int) {
 	return out, counts
 }
 
-func drawReport(p *Paper, r verified, every bool) {
+func drawReport(p *printer.Paper, r verified, every bool) {
 	all, counts := sums(r.Streams)
 	head := []string{"KIND", "STREAMS", "MESSAGES", "PROVEN", "NOT SIGNED", "EXPIRED", "GAPS", "FIRST SIGNED", "LAST SIGNED"}
 	shown := all
@@ -243,29 +244,29 @@ func drawReport(p *Paper, r verified, every bool) {
 		shown, head = r.Streams, slices.Delete(slices.Clone(head), 1, 2)
 		head[0] = "STREAM"
 	}
-	rows := make([][]Cell, len(shown))
+	rows := make([][]printer.Cell, len(shown))
 	for i, s := range shown {
 		since, until := "-", "-"
 		if s.Head != nil {
-			since, until = moment(s.Since), moment(s.Until)
+			since, until = printer.Time(s.Since), printer.Time(s.Until)
 		}
-		row := Cells(s.Stream, fmt.Sprint(s.Messages), fmt.Sprint(s.Proven), fmt.Sprint(s.Unproven), fmt.Sprint(s.Expired), fmt.Sprint(s.Gaps), since, until)
+		row := printer.Cells(s.Stream, fmt.Sprint(s.Messages), fmt.Sprint(s.Proven), fmt.Sprint(s.Unproven), fmt.Sprint(s.Expired), fmt.Sprint(s.Gaps), since, until)
 		if s.Unproven > 0 && r.Signed {
-			row[3].Colour = Yellow
+			row[3].Colour = printer.Yellow
 		}
 		if !every {
-			row = slices.Insert(row, 1, Cell{Text: fmt.Sprint(counts[i])})
+			row = slices.Insert(row, 1, printer.Cell{Text: fmt.Sprint(counts[i])})
 		}
 		rows[i] = row
 	}
 	p.Table(head, rows)
 	for _, s := range shown {
 		if s.Left > 0 {
-			p.Line("%s", p.In(Dim, fmt.Sprintf("%s: %d versions were left out, since their objects were written faster than is recorded", s.Stream, s.Left)))
+			p.Line("%s", p.In(printer.Dim, fmt.Sprintf("%s: %d versions were left out, since their objects were written faster than is recorded", s.Stream, s.Left)))
 		}
 	}
 	if a := r.Audit; a != nil {
-		p.Line("the audit log goes from %s to %s: %d writes of ours in it and %d outcomes on record were held against each other", moment(a.From), moment(a.To), a.Writes, a.Outcomes)
+		p.Line("the audit log goes from %s to %s: %d writes of ours in it and %d outcomes on record were held against each other", printer.Time(a.From), printer.Time(a.To), a.Writes, a.Outcomes)
 		if a.Open > 0 {
 			p.Line("%d more could not be: they are too near an end of one of the two", a.Open)
 		}
@@ -277,11 +278,11 @@ func drawReport(p *Paper, r verified, every bool) {
 		p.Line("%d streams that were signed are not in it: %s", n, strings.Join(r.LeftOut, ", "))
 	}
 	for _, f := range r.Remarks {
-		p.Line("%s", p.In(Dim, f.String()))
+		p.Line("%s", p.In(printer.Dim, f.String()))
 	}
 	drawSignatures(p, r.Signatures)
 	for _, f := range r.Findings {
-		p.Line("%s", p.In(Red, f.String()))
+		p.Line("%s", p.In(printer.Red, f.String()))
 	}
 	if len(r.Findings) == 0 {
 		p.Line("%s", verdict(p, r.Report, all))
@@ -295,17 +296,17 @@ const withNotary = `a notary signs the record from when it is started; docs/veri
   millrace verify --key=notary.key.pub       holds the record against what was signed`
 
 // verdict is the result of a verification without findings, in one line.
-func verdict(p *Paper, r *notary.Report, all []notary.Standing) string {
+func verdict(p *printer.Paper, r *notary.Report, all []notary.Standing) string {
 	var messages, proven, unproven int
 	for _, s := range all {
 		messages, proven, unproven = messages+s.Messages, proven+s.Proven, unproven+s.Unproven
 	}
 	switch {
 	case !r.Signed:
-		return p.In(Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; only a notary's signatures prove that they were not forged", messages)) + "\n" + p.In(Dim, withNotary)
+		return p.In(printer.Yellow, fmt.Sprintf("nothing is wrong with %d messages as far as they tell themselves; only a notary's signatures prove that they were not forged", messages)) + "\n" + p.In(printer.Dim, withNotary)
 	case unproven > 0:
-		return p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed; %d are not signed", proven, unproven))
+		return p.In(printer.Green, fmt.Sprintf("%d messages are exactly those that were signed; %d are not signed", proven, unproven))
 	default:
-		return p.In(Green, fmt.Sprintf("%d messages are exactly those that were signed", proven))
+		return p.In(printer.Green, fmt.Sprintf("%d messages are exactly those that were signed", proven))
 	}
 }

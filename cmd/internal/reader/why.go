@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 )
@@ -53,34 +54,34 @@ no field manager. --audit-log finds their users in the API server's audit log.`,
 			if err := nameUsers(cause, audit); err != nil {
 				return err
 			}
-			return s.Print(cause, func(p *Paper) { drawWhy(p, cause, all, args) })
+			return s.Print(cause, func(p *printer.Paper) { drawWhy(p, cause, all, args) })
 		},
 	}.Command()
 }
 
 // drawWhy draws an explanation.
-func drawWhy(p *Paper, cause *record.Cause, all bool, args []string) {
+func drawWhy(p *printer.Paper, cause *record.Cause, all bool, args []string) {
 	(&tree{paper: p, all: all}).draw(cause, "", "")
 	if began := cause.Began(); began != cause {
 		p.Line("")
-		p.Line("%s %s %s, %s, at %s", p.In(Bold, "Began with:"), began.Version.Object, began.Version.Event, began.Version.By, moment(began.Version.Time))
+		p.Line("%s %s %s, %s, at %s", p.In(printer.Bold, "Began with:"), began.Version.Object, began.Version.Event, began.Version.By, printer.Time(began.Version.Time))
 	}
 	if last := cause.Last; last != nil {
-		p.Line("%s @%s, %s, at %s: --last explains that", p.In(Bold, "Changed last:"), last.ResourceVersion, last.By, moment(last.Time))
-		drawChanges(p, "   ", telling(*last))
+		p.Line("%s @%s, %s, at %s: --last explains that", p.In(printer.Bold, "Changed last:"), last.ResourceVersion, last.By, printer.Time(last.Time))
+		p.Changes("   ", telling(*last))
 	}
 	if f := cause.Fight; f != nil {
 		p.Line("%s %s and %s write %s back and forth: %d times in a row it came back to what it was, since %s. Let only one of them set it.",
-			p.In(Red, "Fight:"), f.Hands[0], f.Hands[1], strings.Join(f.Fields, ", "), f.Times, moment(f.Since))
+			p.In(printer.Red, "Fight:"), f.Hands[0], f.Hands[1], strings.Join(f.Fields, ", "), f.Times, printer.Time(f.Since))
 	}
 	if v := cause.Version; v.Trace != "" {
-		p.Line("%s %s: millrace trace %s --rv=%s", p.In(Bold, "Trace:"), v.Trace, strings.Join(args, "/"), v.ResourceVersion)
+		p.Line("%s %s: millrace trace %s --rv=%s", p.In(printer.Bold, "Trace:"), v.Trace, strings.Join(args, "/"), v.ResourceVersion)
 	}
 }
 
 // tree draws causes, each below its effect.
 type tree struct {
-	paper *Paper
+	paper *printer.Paper
 	all   bool
 }
 
@@ -88,18 +89,18 @@ func (t *tree) draw(c *record.Cause, lead, rest string) {
 	p, v := t.paper, c.Version
 	role := ""
 	if c.Role != "" {
-		role = p.In(Dim, string(c.Role)+": ")
+		role = p.In(printer.Dim, string(c.Role)+": ")
 	}
-	p.Line("%s%s%s %s %s  %s", lead, role, p.In(Bold, v.Object.String()), p.In(eventColours[v.Event], string(v.Event)),
-		p.In(Dim, "@"+v.ResourceVersion+generation(v.Generation)), p.In(Dim, moment(v.Time)))
+	p.Line("%s%s%s %s %s  %s", lead, role, p.In(printer.Bold, v.Object.String()), p.In(eventColours[v.Event], string(v.Event)),
+		p.In(printer.Dim, "@"+v.ResourceVersion+printer.Generation(v.Generation)), p.In(printer.Dim, printer.Time(v.Time)))
 	bar := rest + "   "
 	if len(c.Causes) > 0 {
 		bar = rest + "│  "
 	}
 	if c.Role == "" || t.all {
-		drawChanges(p, bar, v.Changes)
+		p.Changes(bar, v.Changes)
 	} else {
-		drawChanges(p, bar, telling(v))
+		p.Changes(bar, telling(v))
 	}
 	t.who(c, bar)
 	for i, behind := range c.Causes {
@@ -116,46 +117,46 @@ func (t *tree) who(c *record.Cause, bar string) {
 	switch d := c.Decision; {
 	case c.Note == record.Again:
 	case d != nil:
-		p.Line("%sby %s, turn %d of %s at %s", bar, p.In(Cyan, d.Controller), d.Turn, d.Key, moment(d.At))
+		p.Line("%sby %s, turn %d of %s at %s", bar, p.In(printer.Cyan, d.Controller), d.Turn, d.Key, printer.Time(d.At))
 		p.Line("%sbecause: %s", bar, reason(p, d.Because))
-		p.Line("%s%s", bar, p.In(Dim, "saw "+sight(d, c.Causes)))
+		p.Line("%s%s", bar, p.In(printer.Dim, "saw "+sight(d, c.Causes)))
 	default:
 		drawHand(p, bar, v.By)
 	}
 	if c.Note != "" {
-		p.Line("%s%s", bar, p.In(Dim, c.Note))
+		p.Line("%s%s", bar, p.In(printer.Dim, c.Note))
 	}
 	if c.Like > 0 {
-		p.Line("%s%s", bar, p.In(Dim, fmt.Sprintf("and %d more like it", c.Like)))
+		p.Line("%s%s", bar, p.In(printer.Dim, fmt.Sprintf("and %d more like it", c.Like)))
 	}
 }
 
 // drawHand draws the author of a version that no turn explains.
-func drawHand(p *Paper, bar string, by record.Hand) {
+func drawHand(p *printer.Paper, bar string, by record.Hand) {
 	switch {
 	case by.Controller != "":
-		p.Line("%sby %s, turn %d of %s", bar, p.In(Cyan, by.Controller), by.Turn, by.Key)
+		p.Line("%sby %s, turn %d of %s", bar, p.In(printer.Cyan, by.Controller), by.Turn, by.Key)
 	case by.Manager != "":
-		p.Line("%sby %s%s", bar, p.In(Green, by.String()), p.In(Dim, ", "+by.Operation))
+		p.Line("%sby %s%s", bar, p.In(printer.Green, by.String()), p.In(printer.Dim, ", "+by.Operation))
 	}
 	if by.User != "" {
-		p.Line("%sas user %s%s", bar, p.In(Green, by.User), p.In(Dim, ", in the audit log"))
+		p.Line("%sas user %s%s", bar, p.In(printer.Green, by.User), p.In(printer.Dim, ", in the audit log"))
 	}
 	for _, remark := range []string{by.Unknown, by.Note} {
 		if remark != "" {
-			p.Line("%s%s", bar, p.In(Dim, remark))
+			p.Line("%s%s", bar, p.In(printer.Dim, remark))
 		}
 	}
 }
 
 // reason formats why a turn was made: first the reason of its commands, then the further
 // reasons.
-func reason(p *Paper, because string) string {
+func reason(p *printer.Paper, because string) string {
 	first, also, more := strings.Cut(because, "; ")
 	if !more {
-		return p.In(Cyan, first)
+		return p.In(printer.Cyan, first)
 	}
-	return p.In(Cyan, first) + p.In(Dim, "; "+also)
+	return p.In(printer.Cyan, first) + p.In(printer.Dim, "; "+also)
 }
 
 // few is how many changed fields are shown for a cause, as opposed to the change in question.
@@ -175,10 +176,10 @@ func telling(v record.Version) (out changes) {
 	return out[:min(len(out), few)]
 }
 
-func drawStanding(p *Paper, s *record.Standing) {
-	p.Line("%s and %s", p.In(Bold, s.Controller), p.In(Bold, s.Key.String()))
+func drawStanding(p *printer.Paper, s *record.Standing) {
+	p.Line("%s and %s", p.In(printer.Bold, s.Controller), p.In(printer.Bold, s.Key.String()))
 	if o := s.Object; o != nil {
-		p.Line("the object: %s @%s%s, %s", o.Event, o.ResourceVersion, generation(o.Generation), moment(o.Time))
+		p.Line("the object: %s @%s%s, %s", o.Event, o.ResourceVersion, printer.Generation(o.Generation), printer.Time(o.Time))
 	} else {
 		p.Line("the object: none is on record")
 	}
@@ -195,7 +196,7 @@ func drawStanding(p *Paper, s *record.Standing) {
 		p.Line("looks again: with the next change of anything that it reads")
 		return
 	}
-	p.Line("looks again: at %s: %s", p.In(Cyan, moment(s.Wake.At)), s.Wake.Because)
+	p.Line("looks again: at %s: %s", p.In(printer.Cyan, printer.Time(s.Wake.At)), s.Wake.Because)
 }
 
 func looked(s *record.Standing) string {
@@ -211,22 +212,22 @@ func looked(s *record.Standing) string {
 	}
 }
 
-func drawTurn(p *Paper, t record.Last, object *record.Version) {
-	p.Line("last %s turn %d at %s: %s (%d commands)", t.Lane, t.Turn, moment(t.At), p.In(Cyan, t.Because), t.Commands)
+func drawTurn(p *printer.Paper, t record.Last, object *record.Version) {
+	p.Line("last %s turn %d at %s: %s (%d commands)", t.Lane, t.Turn, printer.Time(t.At), p.In(printer.Cyan, t.Because), t.Commands)
 	if object != nil && t.ResourceVersion != "" && t.ResourceVersion != object.ResourceVersion {
-		p.Line("   %s", p.In(Dim, fmt.Sprintf("saw @%s%s; the object has changed since", t.ResourceVersion, generation(t.Generation))))
+		p.Line("   %s", p.In(printer.Dim, fmt.Sprintf("saw @%s%s; the object has changed since", t.ResourceVersion, printer.Generation(t.Generation))))
 	}
 	switch {
 	case t.Trouble != "":
-		p.Line("   %s", p.In(Red, t.Trouble))
+		p.Line("   %s", p.In(printer.Red, t.Trouble))
 	case t.Lane == events.LanePark.String():
-		p.Line("   %s", p.In(Red, "set aside: see millrace parked"))
+		p.Line("   %s", p.In(printer.Red, "set aside: see millrace parked"))
 	case t.Outcome == nil:
-		p.Line("   %s", p.In(Yellow, "no outcome yet: it is with the writer, or will be stored again"))
+		p.Line("   %s", p.In(printer.Yellow, "no outcome yet: it is with the writer, or will be stored again"))
 	default:
-		p.Line("   outcome at %s:%s", moment(t.Outcome.At), record.Counts(t.Outcome.Results))
+		p.Line("   outcome at %s:%s", printer.Time(t.Outcome.At), record.Counts(t.Outcome.Results))
 		if t.Outcome.Failure != "" {
-			p.Line("   %s", p.In(Red, t.Outcome.Failure))
+			p.Line("   %s", p.In(printer.Red, t.Outcome.Failure))
 		}
 	}
 }

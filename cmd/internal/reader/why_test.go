@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 )
@@ -23,7 +24,7 @@ func version(event record.Event, number string, by record.Hand) record.Version {
 func drawn(t *testing.T, c *record.Cause) string {
 	t.Helper()
 	var out bytes.Buffer
-	p, err := NewPaper(&out, "never")
+	p, err := printer.NewPaper(&out, "never")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +48,11 @@ func TestWhatIsExplainedAboveNamesNoAuthorAgain(t *testing.T) {
 // TestTheReasonOfTheCommandsStandsFirst: reasons that nearly always hold come after it.
 func TestTheReasonOfTheCommandsStandsFirst(t *testing.T) {
 	var out bytes.Buffer
-	p, err := NewPaper(&out, "always")
+	p, err := printer.NewPaper(&out, "always")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := reason(p, "too few pods; the status has changed"), p.In(Cyan, "too few pods")+p.In(Dim, "; the status has changed"); got != want {
+	if got, want := reason(p, "too few pods; the status has changed"), p.In(printer.Cyan, "too few pods")+p.In(printer.Dim, "; the status has changed"); got != want {
 		t.Errorf("the reason is %q, want %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -61,7 +62,7 @@ writers why the key waits now.`,
 					return err
 				}
 			}
-			return s.Print(answer, func(p *Paper) { drawWhyNot(p, ref, answer) })
+			return s.Print(answer, func(p *printer.Paper) { drawWhyNot(p, ref, answer) })
 		},
 	}.Command()
 }
@@ -157,11 +158,11 @@ func actor(kind kinds.Kind) string {
 	return ""
 }
 
-func drawWhyNot(p *Paper, ref events.Ref, a *whyNot) {
+func drawWhyNot(p *printer.Paper, ref events.Ref, a *whyNot) {
 	for _, r := range a.Reasons {
-		p.Line("%s %s", p.In(Bold, r.Object.String()+":"), p.In(Red, r.Text))
+		p.Line("%s %s", p.In(printer.Bold, r.Object.String()+":"), p.In(printer.Red, r.Text))
 		if r.Next != "" {
-			p.Line("   %s", p.In(Dim, r.Next))
+			p.Line("   %s", p.In(printer.Dim, r.Next))
 		}
 	}
 	if a.Standing == nil {
@@ -176,6 +177,6 @@ func drawWhyNot(p *Paper, ref events.Ref, a *whyNot) {
 		drawKeyReport(p, r)
 	}
 	for _, c := range a.Others {
-		p.Line("%s", p.In(Dim, fmt.Sprintf("%s has decided about it, too: --controller=%s", c, c)))
+		p.Line("%s", p.In(printer.Dim, fmt.Sprintf("%s has decided about it, too: --controller=%s", c, c)))
 	}
 }

@@ -1,4 +1,4 @@
-package reader
+package resolve
 
 import (
 	"cmp"
@@ -23,12 +23,12 @@ var short = map[string]kinds.Name{
 	"crd": "customresourcedefinitions.apiextensions.k8s.io",
 }
 
-// Resolve finds the recorded kind that a word names: "pods", "pod", "Pod", "po",
+// Kind finds the recorded kind that a word names: "pods", "pod", "Pod", "po",
 // "deployments.apps", "deployments.v1.apps". If it names several, the one of the core
 // group wins, then the first by name, as with kubectl.
 //
 // Errors: the record has no such kind; the message has similar names.
-func Resolve(word string, have []kinds.Kind) (kinds.Kind, error) {
+func Kind(word string, have []kinds.Kind) (kinds.Kind, error) {
 	lower := strings.ToLower(word)
 	if full, ok := short[lower]; ok {
 		lower = string(full)
@@ -103,8 +103,9 @@ func namesOf(have []kinds.Kind) []string {
 	return names
 }
 
-// words are the completions for kinds: the short name if there is one.
-func words(have []kinds.Kind) []string {
+// Completions are the words that a shell offers for kinds, with their descriptions: the short name
+// if there is one, and the plural.
+func Completions(have []kinds.Kind) []string {
 	var out []string
 	for _, k := range have {
 		word := string(k.Name)

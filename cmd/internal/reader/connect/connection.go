@@ -1,4 +1,4 @@
-package reader
+package connect
 
 import (
 	"context"
@@ -18,6 +18,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
+)
+
+const (
+	// LocalBus is the default address of a bus on this machine.
+	LocalBus = "nats://127.0.0.1:4222"
+	// Patience is the time-out of connecting to the bus.
+	Patience = 5 * time.Second
 )
 
 // Connection is the address of the bus, and the login.

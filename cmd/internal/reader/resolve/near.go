@@ -1,4 +1,4 @@
-package reader
+package resolve
 
 import (
 	"cmp"
@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
-// mostNear is how many names are suggested in place of an unknown one.
-const mostNear = 3
+// MostNear is how many names are suggested in place of an unknown one.
+const MostNear = 3
 
 // Near are the names similar to a misspelt word, the nearest first, at most three: those at
 // a small edit distance, and those that contain the word.
@@ -35,7 +35,7 @@ func Near(word string, names []string) []string {
 	})
 	var near []string
 	for _, c := range found {
-		if !slices.Contains(near, c.name) && len(near) < mostNear {
+		if !slices.Contains(near, c.name) && len(near) < MostNear {
 			near = append(near, c.name)
 		}
 	}

@@ -1,4 +1,4 @@
-package reader
+package resolve
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ func TestNear(t *testing.T) {
 			t.Errorf("near %q is %q, want %q", word, got, want)
 		}
 	}
-	if many := Near("set", append(slices.Clone(names), "sets", "seta", "setb")); len(many) > mostNear {
+	if many := Near("set", append(slices.Clone(names), "sets", "seta", "setb")); len(many) > MostNear {
 		t.Errorf("%d names are offered: %v", len(many), many)
 	}
 }
@@ -46,7 +46,7 @@ func TestAMisspeltKindIsShort(t *testing.T) {
 		"csr":              `the record has no kind "csr" (certificatesigningrequests.certificates.k8s.io): the services record it with --kinds`,
 		"persistentvolume": `the record has no kind "persistentvolume"; millrace retention lists all 5`,
 	} {
-		if _, err := Resolve(word, have); err == nil || err.Error() != want {
+		if _, err := Kind(word, have); err == nil || err.Error() != want {
 			t.Errorf("%s: %v\nwant %s", word, err, want)
 		}
 	}

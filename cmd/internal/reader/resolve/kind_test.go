@@ -1,7 +1,6 @@
-package reader
+package resolve
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -19,32 +18,11 @@ func TestResolve(t *testing.T) {
 		"deploy": "deployments.apps", "deployments": "deployments.apps", "Deployment": "deployments.apps", "deployments.v1.apps": "deployments.apps",
 		"deployment.apps": "deployments.apps", "sa": "serviceaccounts", "cm": "configmaps", "widget": "widgets.a.example", "widget.b.example": "widgets.b.example",
 	} {
-		if got, err := Resolve(word, have); err != nil || got.Name != want {
+		if got, err := Kind(word, have); err != nil || got.Name != want {
 			t.Errorf("%s is %s, %v; want %s", word, got.Name, err, want)
 		}
 	}
-	if _, err := Resolve("pods", nil); err == nil || !strings.Contains(err.Error(), "no other yet") {
+	if _, err := Kind("pods", nil); err == nil || !strings.Contains(err.Error(), "no other yet") {
 		t.Errorf("no kinds: %v", err)
-	}
-}
-
-func TestTablesAreAligned(t *testing.T) {
-	for when, want := range map[string]string{
-		"never":  "NAME   STATE\na      ok\nlöng   bad\n",
-		"always": "\x1b[1mNAME\x1b[0m   \x1b[1mSTATE\x1b[0m\na      ok\nlöng   \x1b[31mbad\x1b[0m\n",
-		"auto":   "NAME   STATE\na      ok\nlöng   bad\n",
-	} {
-		var out bytes.Buffer
-		p, err := NewPaper(&out, when)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Table([]string{"NAME", "STATE"}, [][]Cell{Cells("a", "ok"), {{Text: "löng"}, {"bad", Red}}})
-		if out.String() != want {
-			t.Errorf("%s: %q, want %q", when, out.String(), want)
-		}
-	}
-	if _, err := NewPaper(nil, "sometimes"); err == nil {
-		t.Error("sometimes is no choice")
 	}
 }
