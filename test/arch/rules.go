@@ -285,6 +285,12 @@ var doors = []Door{
 		Because: "only the doors to the API server and their wiring hold a Kubernetes credential; reconcilers have none",
 	},
 	{
+		Imports: []string{"cmd/internal/reader/past", "cmd/internal/reader/pending", "cmd/internal/reader/audit", "cmd/internal/reader/migration"},
+		// page answers with the differences that diff finds, and command exits with 2 after a finding of verify.
+		Keepers: []string{"cmd/internal/reader", "cmd/internal/page", "cmd/internal/command"},
+		Because: "a group of commands does not rest on another: what they share is in cmd/internal/reader/session and below it",
+	},
+	{
 		Imports: []string{"go.opentelemetry.io/otel/sdk/...", "go.opentelemetry.io/otel/exporters/...", "go.opentelemetry.io/contrib/..."},
 		Keepers: []string{"cmd/internal/telemetry", "pkg/events/trace/tracetest", "test/...", "tools/..."},
 		Because: "cmd/internal/telemetry decides what becomes of spans; all others make them through pkg/events/trace",

@@ -19,6 +19,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
 
 	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/audit"
 	"github.com/millrace/millrace/cmd/internal/settings"
 )
 
@@ -42,7 +43,7 @@ func Main(args []string) int {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "millrace: %v\n", err)
-	if errors.Is(err, reader.ErrFound) {
+	if errors.Is(err, audit.ErrFound) {
 		return exitFound
 	}
 	return 1

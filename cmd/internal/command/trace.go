@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/jaeger"
-	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
+	"github.com/millrace/millrace/cmd/internal/reader/session"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -31,7 +31,7 @@ type traceOptions struct {
 // newTrace is the command that shows the trace of a change.
 func newTrace() *cobra.Command {
 	o := traceOptions{jaeger: localJaeger}
-	return reader.Program{
+	return session.Program{
 		Use:   "trace KIND/NAME",
 		Short: "Show the trace of an object's newest change: its causes and its effects",
 		Long: `Shows the trace of an object's newest change, or of the change to a version: the change
@@ -56,7 +56,7 @@ func (o *traceOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.version, "rv", o.version, "the `resourceVersion` that the change resulted in (default: the newest change)")
 }
 
-func (o *traceOptions) run(ctx context.Context, s *reader.Session, args []string) error {
+func (o *traceOptions) run(ctx context.Context, s *session.Session, args []string) error {
 	client, err := jaeger.New(o.jaeger)
 	if err != nil {
 		return fmt.Errorf("read --jaeger: %w", err)

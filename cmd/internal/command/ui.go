@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/page"
-	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
+	"github.com/millrace/millrace/cmd/internal/reader/session"
 )
 
 // uiOptions are the flags of the web page.
@@ -31,7 +31,7 @@ type uiOptions struct {
 // newUI is the command that serves the web page.
 func newUI() *cobra.Command {
 	o := uiOptions{listen: "127.0.0.1:8090"}
-	cmd := reader.Program{
+	cmd := session.Program{
 		Use:   "ui",
 		Short: "Serve the record as a web page",
 		Long: `Serves a web page that shows the record: objects as they are and as they were at any
@@ -41,7 +41,7 @@ listens on loopback, and answers only requests with the token in the address tha
 prints.`,
 		Example: "  millrace ui\n  millrace ui --listen=127.0.0.1:0 -n shop",
 		Args:    cobra.NoArgs, Lasting: true, Outputs: []string{"page"},
-		Complete: func(*reader.Session, []string, string) []string { return nil },
+		Complete: func(*session.Session, []string, string) []string { return nil },
 		Flags:    o.add,
 		Run:      o.run,
 	}.Command()
@@ -57,7 +57,7 @@ func (o *uiOptions) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.hosts, "host", o.hosts, "host `names` that requests may have, besides localhost and IP addresses")
 }
 
-func (o *uiOptions) run(ctx context.Context, s *reader.Session, _ []string) error {
+func (o *uiOptions) run(ctx context.Context, s *session.Session, _ []string) error {
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return fmt.Errorf("serve the page: %w; name another address with --listen", err)

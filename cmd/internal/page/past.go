@@ -7,7 +7,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/millrace/millrace/cmd/internal/reader"
+	"github.com/millrace/millrace/cmd/internal/reader/past"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
@@ -118,7 +118,7 @@ func diff(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reader.Compare(ctx, a.record, kind, ref, from, to)
+	return past.Compare(ctx, a.record, kind, ref, from, to)
 }
 
 // reasons are the causes of a change of an object, and which of them came first.

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
+	"github.com/millrace/millrace/cmd/internal/reader/readertest"
 )
 
 // TestABusThatCannotBeReached: the error has the cause, the address and what to do, at once and
 // with every --timeout.
 func TestABusThatCannotBeReached(t *testing.T) {
 	closed := listener(t)
-	must(t, closed.Close())
+	readertest.Must(t, closed.Close())
 	silent := listener(t)
 	t.Cleanup(func() { _ = silent.Close() })
 	refused := []string{"no bus answers at nats://" + closed.Addr().String(), "connection refused", "is Millrace running?", "--nats-url", "MILLRACE_NATS_URL", "--nats-listen"}
@@ -28,8 +29,8 @@ func TestABusThatCannotBeReached(t *testing.T) {
 		{[]string{"get", "pods", "--nats-url=nats://" + silent.Addr().String(), "--timeout=300ms"}, []string{"no bus answers at nats://" + silent.Addr().String(), "within 300ms", "--nats-url"}, connect.Patience},
 	} {
 		began := time.Now()
-		_, err := command(t.Context(), c.args...)
-		says(t, err, c.args, c.says...)
+		_, err := readertest.Output(t.Context(), commands(), c.args...)
+		readertest.Says(t, err, c.args, c.says...)
 		if took := time.Since(began); took >= c.most {
 			t.Errorf("millrace %s took %v, want less than %v", strings.Join(c.args, " "), took, c.most)
 		}
@@ -39,7 +40,7 @@ func TestABusThatCannotBeReached(t *testing.T) {
 func listener(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	readertest.Must(t, err)
 	return l
 }
 
@@ -47,20 +48,6 @@ func listener(t *testing.T) net.Listener {
 func TestABusThatWantsALogin(t *testing.T) {
 	server := guarded(t)
 	args := []string{"get", "pods", "--nats-url=" + server.URL()}
-	_, err := command(t.Context(), args...)
-	says(t, err, args, "does not let you in", "nats://USER:PASSWORD@", "--nats-credentials")
-}
-
-// says checks that an error has each of some words.
-func says(t *testing.T, err error, args []string, words ...string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("millrace %s: no error, want %q", strings.Join(args, " "), words)
-		return
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("millrace %s: %v\nit does not say %q", strings.Join(args, " "), err, w)
-		}
-	}
+	_, err := readertest.Output(t.Context(), commands(), args...)
+	readertest.Says(t, err, args, "does not let you in", "nats://USER:PASSWORD@", "--nats-credentials")
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/millrace/millrace/cmd/internal/reader/readertest"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
@@ -14,13 +15,13 @@ import (
 // TestWhatIsNotThereIsElsewhere: the error of an object that is not on record names where an object
 // with the same or a similar name is.
 func TestWhatIsNotThereIsElsewhere(t *testing.T) {
-	w := newWorld(t)
+	w := readertest.NewWorld(t, commands)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1-1"}}
 	d, err := w.Write(kinds.Pods.Kind, pod, "kubelet")
-	must(t, err)
+	readertest.Must(t, err)
 	d.Op = events.Gone
 	_, err = w.Say(t.Context(), d)
-	must(t, err)
+	readertest.Must(t, err)
 	for args, want := range map[string]string{
 		"history deploy/web":                                   "not on record: no delta of it is kept; there is one in namespace shop: -n shop",
 		"why cm/colours -n shop":                               "there is one in namespace feat: -n feat",
@@ -40,19 +41,19 @@ func TestWhatIsNotThereIsElsewhere(t *testing.T) {
 		"replay --controller=replicset":                        "did you mean replicaset?",
 		"explain nonsense/7":                                   `the record has no kind "nonsense"; millrace retention lists all 7; or name a turn as CONTROLLER/TURN, such as deployment-controller/1`,
 	} {
-		_, err := w.run(strings.Fields(args)...)
-		says(t, err, strings.Fields(args), want)
+		_, err := w.Millrace(strings.Fields(args)...)
+		readertest.Says(t, err, strings.Fields(args), want)
 	}
 }
 
 // TestNothingThere: an empty answer names the namespace, and says if it does not exist.
 func TestNothingThere(t *testing.T) {
-	w := newWorld(t)
+	w := readertest.NewWorld(t, commands)
 	for args, want := range map[string]string{
 		"get deploy -n empty":  "no deployments.apps in namespace empty\n",
 		"get deploy -n nosuch": "no deployments.apps in namespace nosuch; there is no namespace nosuch on record\n",
 	} {
-		said, err := w.run(strings.Fields(args)...)
+		said, err := w.Millrace(strings.Fields(args)...)
 		if err != nil || said != want {
 			t.Errorf("millrace %s: %q, %v\nwant %q", args, said, err, want)
 		}
