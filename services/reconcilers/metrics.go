@@ -111,8 +111,8 @@ const lagTimeout = time.Second
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(m.members, prometheus.GaugeValue, float64(m.service.members.Members()))
 	queues := map[string]queue{}
-	for at, l := range m.service.loops {
-		d := m.service.config.Controllers[at].Describe()
+	for _, l := range m.service.loops {
+		d := l.Description()
 		queues[d.Queue] = queues[d.Queue].with(l.Tally(), l.Busy())
 		m.upstream.collect(out, d, m.service.members.First(l.Name()))
 		m.collect(out, l)
@@ -186,7 +186,7 @@ func (m *metrics) collectBehind(ctx context.Context, out chan<- prometheus.Metri
 		return
 	}
 	for kind, end := range ends {
-		if !m.service.attends(l, kind) {
+		if !attends(l, kind) {
 			continue
 		}
 		lag, age := uint64(0), time.Duration(0)

@@ -135,14 +135,14 @@ func (s *Service) Run(ctx context.Context) error {
 // prepare creates the streams of the controllers, and shuts the engines for every kind that they
 // name until that kind has been folded.
 func (s *Service) prepare(ctx context.Context) error {
-	for at, l := range s.loops {
+	for _, l := range s.loops {
 		if err := s.config.Bus.EnsureController(ctx, l.Name()); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return fmt.Errorf("prepare %s: %w", l.Name(), err)
 		}
-		for _, in := range s.config.Controllers[at].Describe().Inputs {
+		for _, in := range l.Description().Inputs {
 			if !in.Every {
 				l.Shut(in.Kind.Name)
 			}
@@ -234,8 +234,8 @@ func (s *Service) tell(say func(*shell.Engine)) {
 func (s *Service) complete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.config.Controllers {
-		for _, in := range c.Describe().Inputs {
+	for _, l := range s.loops {
+		for _, in := range l.Description().Inputs {
 			if !in.Every && !s.followed[in.Kind.Name] {
 				return false
 			}
@@ -261,19 +261,22 @@ type audience struct {
 // claim returns the audience of a kind that has no follower yet, and shuts its engines until the
 // kind has been folded.
 func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
-	a.kind = kind
-	for at, c := range s.config.Controllers {
-		reads, named, _ := uses(c.Describe(), kind.Name)
-		if reads {
-			a.readers = append(a.readers, s.loops[at])
-		}
-		if reads && !named {
-			a.casual = append(a.casual, s.loops[at])
-		}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.followed[kind.Name] || len(a.readers) == 0 {
+	if s.followed[kind.Name] {
+		return a, false
+	}
+	a.kind = kind
+	for _, l := range s.loops {
+		reads, named, _ := uses(l.Description(), kind.Name)
+		if reads {
+			a.readers = append(a.readers, l)
+		}
+		if reads && !named {
+			a.casual = append(a.casual, l)
+		}
+	}
+	if len(a.readers) == 0 {
 		return a, false
 	}
 	s.followed[kind.Name] = true
@@ -311,14 +314,9 @@ func uses(d reconcile.Description, kind kinds.Name) (reads, named, maps bool) {
 }
 
 // attends reports whether changes of a kind cause turns of a loop's controller.
-func (s *Service) attends(l *shell.Loop, kind kinds.Name) bool {
-	for at, other := range s.loops {
-		if other == l {
-			_, _, maps := uses(s.config.Controllers[at].Describe(), kind)
-			return maps
-		}
-	}
-	return false
+func attends(l *shell.Loop, kind kinds.Name) bool {
+	_, _, maps := uses(l.Description(), kind)
+	return maps
 }
 
 func (s *Service) become(err error) {

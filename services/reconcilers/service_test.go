@@ -124,12 +124,9 @@ func TestWhoReadsAKind(t *testing.T) {
 	}
 	for name, want := range map[string][2]bool{"named": {false, true}, "casual": {true, true}, "both": {true, false}, "none": {false, false}} {
 		i := slices.IndexFunc(s.loops, func(l *shell.Loop) bool { return l.Name() == name })
-		if got := [2]bool{s.attends(s.loops[i], kinds.Pods.Name), s.attends(s.loops[i], kinds.Nodes.Name)}; got != want {
+		if got := [2]bool{attends(s.loops[i], kinds.Pods.Name), attends(s.loops[i], kinds.Nodes.Name)}; got != want {
 			t.Errorf("%s attends to pods and nodes: %v, want %v", name, got, want)
 		}
-	}
-	if alone := idle(t, memory.New(memory.Options{}), named); s.attends(alone.loops[0], kinds.Nodes.Name) {
-		t.Error("a loop of another service attends")
 	}
 	if _, ok := idle(t, memory.New(memory.Options{}), named).claim(kinds.Jobs.Kind); ok {
 		t.Error("what no controller reads is followed")

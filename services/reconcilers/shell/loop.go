@@ -79,6 +79,9 @@ func NewLoop(b bus.Bus, controller reconcile.Any, c *cache.Cache, settings Setti
 // Name is the controller's.
 func (l *Loop) Name() string { return l.engine.Name() }
 
+// Description is the description of the controller. It never changes.
+func (l *Loop) Description() reconcile.Description { return l.engine.described }
+
 // Shut keeps the engine from deciding until the kind has been folded. It must not be called
 // once Run has begun; [Loop.ShutNow] may be.
 func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
