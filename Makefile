@@ -9,7 +9,7 @@ MODULES := pkg/events services/watcher services/reconcilers services/writer cmd 
 PACKAGES := $(addsuffix /...,$(addprefix ./,$(MODULES)))
 # Modules that need k8s.io/kubernetes, Prometheus or Helm itself, outside go.work.
 OUTSIDE := test/oracle test/observability/rules test/helm
-LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/command.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/millrace/millrace/cmd/internal/program.Version=$(VERSION)
 IMAGE ?= millrace:dev
 BINARY ?= bin/millrace
 # What the program spends its time on at work, for the compiler; make profile takes it anew.

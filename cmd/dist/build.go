@@ -19,7 +19,7 @@ const (
 	// work is the profile with which programs are compiled.
 	work = "cmd/millrace/work.pgo"
 	// versionVariable is set by the linker.
-	versionVariable = "github.com/millrace/millrace/cmd/internal/command.Version"
+	versionVariable = "github.com/millrace/millrace/cmd/internal/program.Version"
 )
 
 // build builds everything into an empty directory.

@@ -302,17 +302,17 @@ var doors = []Door{
 	},
 	{
 		Imports: []string{"k8s.io/apiserver/...", "services/writer/apply/typecheck"},
-		Keepers: []string{"services/writer/apply/typecheck", "cmd/internal/command", "cmd/internal/health/...", "test/..."},
+		Keepers: []string{"services/writer/apply/typecheck", "cmd/internal/serviceflags", "cmd/internal/health/...", "test/..."},
 		Because: "upstream's library of API servers is large: its type checker is put in by wiring, and only the health address is guarded and served as upstream's is",
 	},
 	{
 		Imports: []string{"github.com/go-jose/...", "services/writer/apply/mint"},
-		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/mint", "cmd/internal/command", "test/..."},
+		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/mint", "cmd/internal/controllerflags", "test/..."},
 		Because: "a process that can sign tokens may be any service account: the mint alone has the key, wiring hands it to the door, and the door uses it",
 	},
 	{
 		Imports: []string{"services/writer/apply/authority"},
-		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/authority", "cmd/internal/command", "test/..."},
+		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/authority", "cmd/internal/controllerflags", "test/..."},
 		Because: "a process that can sign certificates may be any user: the authority alone has the keys, wiring hands it to the door, and the door uses it",
 	},
 }

@@ -4,30 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
-	"strings"
-	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/cmd/internal/busflags"
+	"github.com/millrace/millrace/cmd/internal/credentials"
 	"github.com/millrace/millrace/cmd/internal/health"
-	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/cmd/internal/process"
+	"github.com/millrace/millrace/cmd/internal/program"
+	"github.com/millrace/millrace/cmd/internal/serviceflags"
+	"github.com/millrace/millrace/pkg/events/access"
 )
 
 // newBus is the command that runs the embedded NATS server as a process of its own,
 // for separate services where no other NATS server is installed.
 func newBus() *cobra.Command {
-	server, service := newServerOptions(), newServiceOptions()
-	server.listen, server.alone = "127.0.0.1:4222", true
-	cmd := program{
-		use: "bus", aliases: []string{"nats"}, short: "Run the embedded NATS JetStream server alone",
-		long: `Runs the NATS JetStream server that "millrace run" embeds as a separate process, for
+	server, service := busflags.NewServer(), process.NewOptions()
+	server.Listen, server.Alone = "127.0.0.1:4222", true
+	cmd := program.Program{
+		Use: "bus", Aliases: []string{"nats"}, Short: "Run the embedded NATS JetStream server alone",
+		Long: `Runs the NATS JetStream server that "millrace run" embeds as a separate process, for
 separate services: standalone, or as one of three servers with a replica of every stream:
 
   millrace bus --name=a --nats-listen=10.0.0.1:4222 --cluster-listen=10.0.0.1:6222 \
@@ -37,163 +35,92 @@ separate services: standalone, or as one of three servers with a replica of ever
 
 and likewise for b and c. The services then need all three addresses in --nats-url, and
 --stream-replicas=3. A stock NATS server of version 2.14 or later can take its place.`,
-		flags: []func(*pflag.FlagSet){titled("bus server", server.add), titled("cluster", server.addCluster), titled("serving", service.add)},
-		run: func(ctx context.Context) error {
-			running, err := server.start()
+		Flags: []func(*pflag.FlagSet){program.Titled("bus server", server.Add), program.Titled("cluster", server.AddCluster), program.Titled("serving", service.Add)},
+		Run: func(ctx context.Context) error {
+			running, err := server.Start()
 			if err != nil {
 				return err
 			}
 			defer running.Close()
-			klog.FromContext(ctx).Info("NATS is listening", "address", server.listen, "data", server.dataDir)
-			service.busCert, service.busKey = server.secure.tls.CertFile, server.secure.tls.KeyFile
-			return service.run(ctx, []part{{
-				name: "bus", run: func(ctx context.Context) error { <-ctx.Done(); return nil },
-				checks: map[string]func() error{"cluster": running.Healthy}, pages: running.Monitoring(), logins: map[string]health.Login{"/varz": running.Admits},
-				collectors: append(server.secure.collectors(), running),
+			klog.FromContext(ctx).Info("NATS is listening", "address", server.Listen, "data", server.DataDir)
+			service.BusCert, service.BusKey = server.Certificate()
+			return service.Run(ctx, []process.Part{{
+				Name: "bus", Run: func(ctx context.Context) error { <-ctx.Done(); return nil },
+				Checks: map[string]func() error{"cluster": running.Healthy}, Pages: running.Monitoring(), Logins: map[string]health.Login{"/varz": running.Admits},
+				Collectors: append(server.Collectors(), running),
 			}})
 		},
-	}.cobra()
-	cmd.AddCommand(newBusPasswords(), newBusAccounts(), newBusSecrets())
+	}.Command()
+	cmd.AddCommand(credentials.NewBusPasswords(), newBusAccounts(), credentials.NewBusSecrets())
 	return cmd
 }
 
-// addCluster adds the flags for accounts and clustering of a server in a process of its own, in NATS' terms.
-func (o *serverOptions) addCluster(f *pflag.FlagSet) {
-	f.StringVar(&o.accounts, "nats-accounts", o.accounts,
-		"NATS configuration `file` with the accounts and users of the bus, such as deployments/nats/accounts.conf; without it the bus has two users: millrace, with all permissions, and reader. Streams created without it are not visible with it")
-	f.StringVar(&o.name, "name", o.name, "name of the server, unique in its cluster; it must not change")
-	f.StringVar(&o.cluster.Listen, "cluster-listen", o.cluster.Listen,
-		"`address` for the other servers of the cluster (default: the server is standalone)")
-	o.secure.addCluster(f)
-	f.StringVar(&o.cluster.Name, "cluster-name", "millrace", "name of the cluster, the same on all its servers")
-	f.StringSliceVar(&o.cluster.Routes, "routes", o.cluster.Routes,
-		"cluster `addresses` of the servers; that of this server may be included")
-	f.BoolVar(&o.cluster.NoAdvertise, "no-advertise", o.cluster.NoAdvertise,
-		"do not advertise the addresses of the other servers to clients, which then use only those in their --nats-url, such as proxies")
+// newProvisioner is the command that creates streams and consumers for services.
+func newProvisioner() *cobra.Command {
+	bus, service, store := busflags.New(), process.NewOptions(), busflags.StoreSize(0)
+	return program.Program{
+		Use: "provisioner", Short: "Create the streams and consumers that services ask for",
+		Long: `Creates the streams and consumers of the services on a bus with accounts, where the
+services may not create any: a user that may can have the server send stored messages to
+any subject. The provisioner connects as the user provisioner. Its own flags determine
+the settings and the retention of the streams. It needs no access to Kubernetes, and any
+number may run. With --nats-max-store it frees space on stock NATS servers before they
+are full. millrace run does the same; a bus without accounts needs no provisioner.`,
+		Flags: []func(*pflag.FlagSet){program.Titled("bus", bus.Add), program.Titled("serving", service.Add), program.Titled("store", store.Add)},
+		Run: func(ctx context.Context) error {
+			b, err := bus.Open(ctx, access.Provisioner, nil)
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			return service.Run(ctx, append([]process.Part{busflags.ProvisionerPart(b), busflags.AuditPart(b)}, busflags.StorePart(nil, b, store)...))
+		},
+	}.Command()
 }
 
-// syncInterval is a duration or, as in NATS' configuration, "always".
-type syncInterval time.Duration
-
-const always = "always"
-
-// Set parses the flag; 0 is the same as always.
-func (s *syncInterval) Set(text string) error {
-	if text == always {
-		*s = 0
-		return nil
+// newBusAccounts is the command that prints the accounts and permissions of the bus.
+func newBusAccounts() *cobra.Command {
+	return &cobra.Command{
+		Use: "accounts", Short: "Print the accounts of a bus, with the permissions of each user",
+		Long: `Prints the accounts and users of a NATS server with their permissions, as NATS
+configuration: deployments/nats/accounts.conf. The passwords are variables of the
+server's environment; millrace bus passwords creates them.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), access.New(credentials.Controllers()))
+			return err
+		},
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return fmt.Errorf("%q is neither %q nor a time such as 2m", text, always)
-	}
-	*s = syncInterval(d)
-	return nil
 }
 
-// String formats the flag's value.
-func (s *syncInterval) String() string {
-	if *s == 0 {
-		return always
-	}
-	return time.Duration(*s).String()
-}
-
-// Type is the value's name in the help.
-func (s *syncInterval) Type() string { return "duration" }
-
-// check refuses flags that contradict each other.
-func (o *serverOptions) check() error {
-	switch {
-	case o.dataDir == "":
-		return errors.New("--data-dir is empty; name the directory of the streams")
-	case o.cluster.Listen == "" && len(o.cluster.Routes) > 0:
-		return errors.New("--routes without --cluster-listen: name the address on which this server listens for the others")
-	case o.cluster.Listen != "" && (o.name == "" || len(o.cluster.Routes) == 0):
-		return errors.New("--cluster-listen needs a --name of its own for each server, and --routes to the others")
-	}
-	return nil
-}
-
-// start runs the embedded server.
-func (o *serverOptions) start() (*embedded.Server, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	guests, err := o.guestPassword()
-	if err != nil {
-		return nil, err
-	}
-	options := embedded.Options{
-		GuestPassword: guests, Accounts: o.accounts, Dir: o.dataDir, Listen: o.listen, Name: o.name, Cluster: o.cluster, SyncAlways: o.sync == 0, SyncInterval: o.sync,
-		MaxStore: int64(o.store),
-		Log:      slog.New(logr.ToSlogHandler(klog.Background().WithName("nats").V(2))),
-	}
-	if err := o.protect(&options); err != nil {
-		return nil, err
-	}
-	running, err := embedded.Serve(options)
-	if err == nil {
-		o.leaveLogins(options, running)
-	}
-	return running, err
-}
-
-// guestPassword reads the password of the readers; "" admits no reader.
-func (o *serverOptions) guestPassword() (string, error) {
-	if o.guests == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(o.guests)
-	if err != nil {
-		return "", fmt.Errorf("read --reader-password-file: %w", err)
-	}
-	password := strings.TrimSpace(string(text))
-	if password == "" {
-		return "", fmt.Errorf("read --reader-password-file: %s is empty", o.guests)
-	}
-	return password, nil
-}
-
-// open connects to the bus: to server if it is not nil, otherwise to --nats-url.
-func (o *busOptions) open(ctx context.Context, name string, server *embedded.Server) (*stream.Bus, error) {
-	options, err := o.options(name)
-	if err != nil {
-		return nil, err
-	}
-	options.Server, options.Log = server, logger("bus")
-	if server == nil && o.at.URL == "" {
-		return nil, errors.New("no bus: set --nats-url to the address of a NATS server, such as nats://127.0.0.1:4222")
-	}
-	waiting := time.AfterFunc(remark, func() {
-		klog.FromContext(ctx).Info("Waiting for NATS, which does not answer", "url", o.at.Redacted())
-	})
-	defer waiting.Stop()
-	b, err := stream.Connect(ctx, options)
-	if err != nil && ctx.Err() != nil {
-		return nil, ctx.Err() // stopped while waiting, which is no failure
-	}
-	return b, err
-}
-
-// options translates the flags to the options of the connection.
-//
-// Errors: a file cannot be read, or the retention is below its minimum.
-func (o *busOptions) options(name string) (stream.Options, error) {
-	options, err := o.at.Options(name)
-	if err != nil {
-		return options, err
-	}
-	options.Monitoring, options.Replicas = o.monitoring, o.replicas
-	options.Guest = options.Guest || o.guest
-	options.LogAge, options.LogBytes, options.Retention = o.maxAge, o.maxBytes, o.retention
-	return options, o.checkRetention()
-}
-
-// remark is how long NATS may take to answer before open logs that it waits.
-const remark = time.Second
-
-// logger is a slog.Logger that writes to klog under a name.
-func logger(name string) *slog.Logger {
-	return slog.New(logr.ToSlogHandler(klog.Background().WithName(name)))
+// newNotary is the command that runs a notary in a process of its own.
+func newNotary() *cobra.Command {
+	bus, service, o := busflags.New(), process.NewOptions(), serviceflags.NewNotary()
+	cmd := program.Program{
+		Use: "notary", Short: "Sign the record, so that millrace verify finds every change to it",
+		Long: `Follows every log and the streams of turns and outcomes, and stores signed checkpoints of
+their content in a stream of its own. With the public key, millrace verify finds what was
+changed, removed, inserted or reordered. Any number of notaries may run with the same key.
+A notary needs the bus and its key, and no access to Kubernetes: run it where the
+operators of the bus cannot read the key. millrace run does the same with --notary-key.`,
+		Flags: []func(*pflag.FlagSet){program.Titled("bus", bus.Add), program.Titled("serving", service.Add), program.Titled("notary", o.Add)},
+		Run: func(ctx context.Context) error {
+			if o.Key == "" {
+				return errors.New("--notary-key is missing: name the file with the private key; millrace notary keys makes one")
+			}
+			bus.Guest = true // a notary has no right to create consumers
+			b, err := bus.Open(ctx, "notary", nil)
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			parts, err := o.Part(b)
+			if err != nil {
+				return err
+			}
+			return service.Run(ctx, append(parts, busflags.AuditPart(b)))
+		},
+	}.Command()
+	cmd.AddCommand(credentials.NewNotaryKeys())
+	return cmd
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/cmd/internal/settings"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 // TestTheChartHoldsFlags: the settings of the services in the chart's output, for each golden file
@@ -85,12 +88,15 @@ func divided(t *testing.T, golden string, m corev1.ConfigMap) {
 	list, _ := told.Flags["controllers"].(string)
 	chosen, err := controllers.Select(strings.Split(list, ","), controllers.Whole())
 	ok(t, err)
-	o := controllerOptions{}
-	if shadow, is := told.Flags["shadow"].(string); is {
-		o.shadow = strings.Split(shadow, ",")
+	var shadow []string
+	if list, is := told.Flags["shadow"].(string); is {
+		shadow = strings.Split(list, ",")
 	}
-	all, err := o.divide(chosen, controllers.Whole())
+	all, err := controllerflags.Divide(chosen, shadow, controllers.Whole())
 	ok(t, err)
+	includes := func(list []reconcile.Any, name string) bool {
+		return slices.ContainsFunc(list, func(c reconcile.Any) bool { return c.Describe().Name == name })
+	}
 	for _, e := range controllers.Catalog() {
 		if !e.Exists() {
 			continue
@@ -102,7 +108,7 @@ func divided(t *testing.T, golden string, m corev1.ConfigMap) {
 				mode = "off"
 			}
 		}
-		if acts, looks := includes(all.acting, e.Name), includes(all.looking, e.Name); acts != (mode == "active") || looks != (mode == "shadow") {
+		if acts, looks := includes(all.Acting, e.Name), includes(all.Looking, e.Name); acts != (mode == "active") || looks != (mode == "shadow") {
 			t.Errorf("%s: %s is %s; it acts: %t, it looks on: %t", golden, e.Name, mode, acts, looks)
 		}
 	}

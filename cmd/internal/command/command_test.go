@@ -1,20 +1,19 @@
 package command
 
 import (
-	"context"
-	"errors"
+	"bytes"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
-	"github.com/millrace/millrace/services/reconcilers/controllers"
+	"github.com/millrace/millrace/cmd/internal/settings"
 )
 
 func TestFlagsOfEveryCommand(t *testing.T) {
@@ -30,11 +29,12 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 			"max-endpoints-per-slice", "terminated-pod-gc-threshold",
 			"node-monitor-grace-period", "node-startup-grace-period", "node-eviction-rate", "secondary-node-eviction-rate",
 			"unhealthy-zone-threshold", "large-cluster-size-threshold",
-			"nats-url", "data-dir", "mode", "health-address", "config", "v", "logging-format"},
+			"nats-url", "data-dir", "nats-max-store", "mode", "health-address", "config", "v", "logging-format"},
 		"watcher":     {"kubeconfig", "controllers", "nats-url", "health-address"},
 		"reconcilers": {"controllers", "nats-url", "health-address"},
 		"writer":      {"kubeconfig", "controllers", "nats-url", "mode", "health-address"},
-		"bus":         {"data-dir", "nats-listen", "health-address"},
+		"bus":         {"data-dir", "nats-max-store", "nats-listen", "health-address"},
+		"provisioner": {"nats-max-store"},
 		"dev":         {"controllers", "data-dir", "nodes", "fresh"},
 	}
 	commands := newRoot().Commands()
@@ -62,45 +62,6 @@ func TestFlagsOfEveryCommand(t *testing.T) {
 	}
 }
 
-func TestConcurrencyIsOfControllersThatAreThere(t *testing.T) {
-	var known []string
-	for _, e := range controllers.Catalog() {
-		if e.Exists() {
-			known = append(known, e.Name)
-		}
-	}
-	for name, n := range newWriterOptions().concurrent.byName() {
-		if !slices.Contains(known, name) || n <= 0 {
-			t.Errorf("%d turns at once for %q, which must be one of %v", n, name, known)
-		}
-	}
-}
-
-func TestSelectionLeavesTheGarbageCollectorOut(t *testing.T) {
-	o := newControllerOptions()
-	names := func() []string {
-		chosen, err := o.choose()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var all []string
-		for _, p := range profiles(choice{acting: chosen.all()}) {
-			all = append(all, p.Name)
-		}
-		return all
-	}
-	if got := names(); !slices.Contains(got, "garbage-collector-controller") {
-		t.Errorf("by default %v run, without the garbage collector", got)
-	}
-	o.collect = false
-	if got := names(); slices.Contains(got, "garbage-collector-controller") || len(got) == 0 {
-		t.Errorf("with --enable-garbage-collector=false %v run", got)
-	}
-	if got := names(); slices.Contains(got, "root-ca-certificate-publisher-controller") {
-		t.Errorf("without a root certificate %v run", got)
-	}
-}
-
 func TestRedactedHidesPasswords(t *testing.T) {
 	for given, want := range map[string]string{
 		"nats://a:1":                       "nats://a:1",
@@ -113,77 +74,48 @@ func TestRedactedHidesPasswords(t *testing.T) {
 	}
 }
 
-// TestPartsStopInOrder: each part stops only after the one before it has finished.
-func TestPartsStopInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var ended []string
-		slow := func(name string, takes time.Duration) part {
-			return part{name: name, run: func(ctx context.Context) error {
-				<-ctx.Done()
-				time.Sleep(takes)
-				ended = append(ended, name)
-				return nil
-			}}
+// TestVersionOfAService: each service has --version, as kube-controller-manager has.
+func TestVersionOfAService(t *testing.T) {
+	for _, name := range []string{"run", "writer"} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs([]string{name, "--version"})
+		if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), program.Version) {
+			t.Errorf("millrace %s --version: %v, %q", name, err, out.String())
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		time.AfterFunc(time.Minute, stop)
-		o := serviceOptions{grace: 10 * time.Second}
-		if err := o.run(ctx, []part{slow("deciding", 3*time.Second), slow("writing", time.Second), slow("watching", 0)}); err != nil {
-			t.Errorf("run ended with %v", err)
-		}
-		if got := strings.Join(ended, " "); got != "deciding writing watching" {
-			t.Errorf("the parts ended in the order %s", got)
-		}
-	})
+	}
 }
 
-func TestAFailingPartStopsTheProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broken := errors.New("broken")
-		finished := false
-		o := serviceOptions{grace: 10 * time.Second}
-		err := o.run(t.Context(), []part{
-			{name: "sound", run: func(ctx context.Context) error { <-ctx.Done(); finished = true; return nil }},
-			{name: "weak", run: func(context.Context) error { return broken }},
-		})
-		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "weak") {
-			t.Errorf("run ended with %v, want the failure and whose it is", err)
-		}
-		if !finished {
-			t.Error("the other part was not stopped")
-		}
-	})
-}
-
-// TestGraceEnds: a part that does not finish in time does not delay the end of the process.
-func TestGraceEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		begun := time.Now()
-		time.AfterFunc(time.Second, stop)
-		release := make(chan struct{})
-		o := serviceOptions{grace: 10 * time.Second}
-		if err := o.run(ctx, []part{{name: "stuck", run: func(context.Context) error { <-release; return nil }}}); err != nil {
-			t.Errorf("run ended with %v", err)
-		}
-		if took := time.Since(begun); took != 11*time.Second {
-			t.Errorf("run ended after %v, want the second before it was told and ten of grace", took)
-		}
-		close(release)
-	})
-}
-
-func TestDeadConnectionsAreNoticedSoonUnlessToldOtherwise(t *testing.T) {
-	const idle, ping = "HTTP2_READ_IDLE_TIMEOUT_SECONDS", "HTTP2_PING_TIMEOUT_SECONDS"
-	t.Setenv(idle, "7")
-	t.Setenv(ping, "") // so that it is put back afterwards
-	if err := os.Unsetenv(ping); err != nil {
+// TestRetentionAndRedactionInTheFile: both are lists in the configuration file.
+func TestRetentionAndRedactionInTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "services.yaml")
+	text := `apiVersion: millrace.io/v1alpha1
+kind: MillraceConfiguration
+flags:
+  retention: [pods=72h/2Gi, replicaset-controller=168h]
+  redact:
+    - configmaps!kube-root-ca.crt:.data
+    - "pods:.metadata.annotations['example.com/token']"
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := noticeDeadConnections(); err != nil {
+	flags := subcommand(t, "watcher").Flags()
+	if err := settings.Fill(flags, file, func(string) (string, bool) { return "", false }); err != nil {
 		t.Fatal(err)
 	}
-	if os.Getenv(idle) != "7" || os.Getenv(ping) != "5" {
-		t.Errorf("the pace is %s and %s s, want 7, as it was set, and 5", os.Getenv(idle), os.Getenv(ping))
+	if kept := flags.Lookup("retention").Value.String(); kept != "pods=72h0m0s/2Gi,replicaset-controller=168h0m0s" {
+		t.Errorf("kept are %v", kept)
+	}
+	if got := flags.Lookup("redact").Value.String(); got != "configmaps!kube-root-ca.crt:.data,pods:.metadata.annotations['example.com/token']" {
+		t.Errorf("hidden is %s", got)
+	}
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	yamls "sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/cmd/internal/credentials"
 	"github.com/millrace/millrace/cmd/internal/settings"
 )
 
@@ -186,4 +187,30 @@ func pinned(t *testing.T, file, module string) string {
 		t.Fatalf("%s does not require %s", file, module)
 	}
 	return string(found[1])
+}
+
+// TestComposeLetsNoClientInWithoutAName: each of Millrace's services in docker-compose.yaml that
+// connects to the bus does so with a login, which the service keys makes for it.
+func TestComposeLetsNoClientInWithoutAName(t *testing.T) {
+	text, file := composeFile(t, "docker-compose.yaml")
+	if strings.Contains(text, "MILLRACE_NATS_URL:") || strings.Contains(text, "--nats-url") {
+		t.Error("a service is given an address that has no login")
+	}
+	local := envFile(t, "local.env")
+	keys := words(file.Services["keys"].Command, local)
+	for service, user := range map[string]string{
+		"watcher": "watcher", "reconcilers": "reconcilers", "writer": "writer", "notary": "notary", "verify": "reader", "ui": "reader", "provisioner": "provisioner",
+	} {
+		if args := words(file.Services[service].Command, local); !slices.Contains(args, "--config=/keys/"+credentials.LoginFile) {
+			t.Errorf("%s runs %v, without its login", service, args)
+		}
+		if !slices.Contains(keys, "--bus-login-for="+user+"=/volumes/"+user) || !strings.Contains(text, `"`+user+`-keys:/keys:ro"`) {
+			t.Errorf("%s has no login as %s", service, user)
+		}
+	}
+	for _, name := range []string{"local.env", "published.env"} {
+		if command := envFile(t, name)["NATS_COMMAND"]; !strings.Contains(command, "=/etc/millrace/accounts.conf ") {
+			t.Errorf("%s: NATS is started without users: %s", name, command)
+		}
+	}
 }

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
+	"github.com/millrace/millrace/cmd/internal/zpages"
 )
 
 // fieldsOf are the fields of a configuration, by path.
@@ -52,11 +55,11 @@ func TestTheConfigurationIsUpstreams(t *testing.T) {
 	ok(t, json.Unmarshal(text, &theirs))
 	o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.SetNormalizeFunc(newRun().Flags().GetNormalizeFunc())
-	for _, add := range append(o.flags(), o.cluster.add) {
+	for _, add := range append(o.flags(), o.cluster.Add) {
 		add(flags)
 	}
 	ok(t, flags.Parse(theirs.Flags))
-	told, err := json.Marshal(o.service.pages().Config)
+	told, err := json.Marshal(zpages.Config(flags, controllerflags.Choice{}))
 	ok(t, err)
 	var ours map[string]map[string]any
 	ok(t, json.Unmarshal(told, &ours))
@@ -85,11 +88,17 @@ func TestAProcessTellsWhatRuns(t *testing.T) {
 		add(flags)
 	}
 	ok(t, flags.Parse([]string{"--controllers=ttl,pod-garbage-collector-controller,job", "--shadow=job", "--terminated-pod-gc-threshold=7"}))
-	_, err := o.ctrl.choose()
+	_, err := o.ctrl.Choose()
 	ok(t, err)
-	code, text := o.service.asked(t, "/configz", "")
+	code, text := asked(t, &o.service, "/configz", "")
 	var told struct {
-		Millrace struct{ Controllers []controllerConfig }
+		Millrace struct {
+			Controllers []struct {
+				Name     string
+				Shadow   bool
+				Settings json.RawMessage
+			}
+		}
 	}
 	if err := json.Unmarshal([]byte(text), &told); err != nil || code != http.StatusOK {
 		t.Fatalf("it answers %d (%v):\n%s", code, err, text)
@@ -104,8 +113,8 @@ func TestAProcessTellsWhatRuns(t *testing.T) {
 	if len(names) != 3 || names["pod-garbage-collector-controller"] != `{"terminatedPods":7}` {
 		t.Errorf("it tells of %v", names)
 	}
-	o.service.ctrl = nil
-	if code, _ := o.service.asked(t, "/configz", ""); code != http.StatusNotFound {
+	o.service.Controllers = nil
+	if code, _ := asked(t, &o.service, "/configz", ""); code != http.StatusNotFound {
 		t.Errorf("a process without controllers answers %d", code)
 	}
 }

@@ -2,18 +2,16 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/credentials"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
-	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/cmd/internal/program"
 )
 
 // newControlPlane are the commands for a control plane whose programs another program
@@ -25,7 +23,7 @@ func newControlPlane() *cobra.Command {
 otherwise, as by docker-compose.yaml. For trials, not for production.`,
 		Args: cobra.NoArgs,
 	}
-	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), newBusAddress(), newBusKeys())
+	group.AddCommand(newKeys(), newPrepare(), newKubeconfig(), credentials.NewBusAddress(), credentials.NewBusKeys())
 	return group
 }
 
@@ -45,18 +43,18 @@ func (o *elsewhereOptions) check() error {
 }
 
 func newKeys() *cobra.Command {
-	o, bus := elsewhereOptions{}, busKeyOptions{}
+	o, bus := elsewhereOptions{}, credentials.KeyOptions{}
 	var kubeconfigs, certificates, notaries []string
-	return program{
-		use: "keys", short: "Create keys, certificates and kubeconfigs, unless they exist",
-		long: `Creates in --dir the keys and certificates that kubeadm would create, a kubeconfig for
+	return program.Program{
+		Use: "keys", Short: "Create keys, certificates and kubeconfigs, unless they exist",
+		Long: `Creates in --dir the keys and certificates that kubeadm would create, a kubeconfig for
 each user, kwok's configuration, and passwords for the bus. Existing keys are kept.`,
-		flags: []func(*pflag.FlagSet){o.add, bus.add, func(f *pflag.FlagSet) {
+		Flags: []func(*pflag.FlagSet){o.add, bus.Add, func(f *pflag.FlagSet) {
 			f.StringSliceVar(&kubeconfigs, "kubeconfig-for", nil, "`user=directory` to which that user's kubeconfig and the root certificate are also copied")
 			f.StringSliceVar(&notaries, "notary-keys-for", nil, "`directory=directory` of the key of a notary, notary.key, and of its public part, notary.key.pub")
 			f.StringSliceVar(&certificates, "root-certificate-for", nil, "`directory` to which only the root certificate is copied")
 		}},
-		run: func(context.Context) error {
+		Run: func(context.Context) error {
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -77,56 +75,38 @@ each user, kwok's configuration, and passwords for the bus. Existing keys are ke
 				if !both {
 					return fmt.Errorf("read --notary-keys-for: %q is one directory; name the one of the key and the one of its public part, as in PRIVATE=PUBLIC", to)
 				}
-				if err := notaryKeys(private, public); err != nil {
+				if err := credentials.WriteNotaryKeys(private, public); err != nil {
 					return err
 				}
 			}
-			return bus.write(o.Dir)
+			return bus.Write(o.Dir)
 		},
-	}.cobra()
-}
-
-// notaryKeys makes the key of a notary in one directory, and its public part in the
-// other, unless the key exists. The key is written last, because without it the next run
-// makes both again.
-func notaryKeys(private, public string) error {
-	file := filepath.Join(private, "notary.key")
-	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	key, verifier, err := notary.Generate("notary.control-plane.local")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(public, "notary.key.pub"), []byte(verifier+"\n"), 0o600); err != nil {
-		return fmt.Errorf("write the public key of a notary: %w", err)
-	}
-	return create(file, key, 0o600)
+	}.Command()
 }
 
 func newPrepare() *cobra.Command {
 	o := elsewhereOptions{}
-	return program{
-		use: "prepare", short: "Wait for the API server, and add roles and simulated nodes",
-		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) { f.IntVar(&o.Nodes, "nodes", 10, "simulated nodes") }},
-		run: func(ctx context.Context) error {
+	return program.Program{
+		Use: "prepare", Short: "Wait for the API server, and add roles and simulated nodes",
+		Flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) { f.IntVar(&o.Nodes, "nodes", 10, "simulated nodes") }},
+		Run: func(ctx context.Context) error {
 			if err := o.check(); err != nil {
 				return err
 			}
 			return o.Prepare(ctx)
 		},
-	}.cobra()
+	}.Command()
 }
 
 func newKubeconfig() *cobra.Command {
 	o, user := elsewhereOptions{}, ""
-	return program{
-		use: "kubeconfig", short: "Print a user's kubeconfig",
-		long: `Prints the kubeconfig of a user, with --server as the address of the API server.`,
-		flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
+	return program.Program{
+		Use: "kubeconfig", Short: "Print a user's kubeconfig",
+		Long: `Prints the kubeconfig of a user, with --server as the address of the API server.`,
+		Flags: []func(*pflag.FlagSet){o.add, func(f *pflag.FlagSet) {
 			f.StringVar(&user, "user", string(localcluster.Admin), "`name` of the user")
 		}},
-		run: func(context.Context) error {
+		Run: func(context.Context) error {
 			if err := o.check(); err != nil {
 				return err
 			}
@@ -137,5 +117,5 @@ func newKubeconfig() *cobra.Command {
 			_, err = os.Stdout.Write(kubeconfig)
 			return err
 		},
-	}.cobra()
+	}.Command()
 }

@@ -145,7 +145,7 @@ func TestBusOfThreeServers(t *testing.T) {
 		t.Error("two servers may share a machine")
 	}
 	args := set.Spec.Template.Spec.Containers[0].Args
-	if !slices.Contains(args, "--sync-interval="+always) {
+	if !slices.Contains(args, "--sync-interval=always") {
 		t.Error("messages are acknowledged before they are on disk")
 	}
 	var file struct {

@@ -15,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/kubeconfig"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
 
@@ -37,17 +39,17 @@ func (o *devOptions) add(f *pflag.FlagSet) {
 // newDev is the command that runs a local control plane and all services on it.
 func newDev() *cobra.Command {
 	o, dev := newEverything(), devOptions{nodes: 10, jaeger: true}
-	o.server.dataDir = "" // place sets it to a directory beside the cluster
-	return program{
-		use: "dev", short: "Start a local control plane and run all services on it",
-		long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
+	o.server.DataDir = "" // place sets it to a directory beside the cluster
+	return program.Program{
+		Use: "dev", Short: "Start a local control plane and run all services on it",
+		Long: `Starts etcd, kube-apiserver, kube-scheduler and kwok's simulated nodes, built from
 their Go modules on first use, and runs all services on them, without
 kube-controller-manager. New nodes are not tainted as not ready, so that pods are also
 scheduled without node-lifecycle-controller. Jaeger receives all spans, for millrace
 trace; --jaeger=false saves the minutes that building it takes.`,
-		flags: append(o.flags(), titled("control plane", dev.add)), check: o.check,
-		run: func(ctx context.Context) error { return dev.run(ctx, o) },
-	}.cobra()
+		Flags: append(o.flags(), program.Titled("control plane", dev.add)), Check: o.check,
+		Run: func(ctx context.Context) error { return dev.run(ctx, o) },
+	}.Command()
 }
 
 func (o *devOptions) run(ctx context.Context, all *everything) error {
@@ -68,23 +70,23 @@ func (o *devOptions) run(ctx context.Context, all *everything) error {
 			fmt.Fprintf(os.Stderr, "millrace: stop the local control plane: %v\n", err)
 		}
 	}()
-	asMillrace := clusterOptions{kubeconfig: cluster.Kubeconfig(localcluster.Millrace)}
-	config, err := asMillrace.connect(ctx)
+	asMillrace := kubeconfig.Options{File: cluster.Kubeconfig(localcluster.Millrace)}
+	config, err := asMillrace.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	if collector := cluster.Collector(); collector != "" {
-		all.service.tracing.Endpoint(collector)
+		all.service.Tracing.Endpoint(collector)
 	}
-	if all.ctrl.rootCAFile == "" {
-		all.ctrl.rootCAFile = cluster.RootCAFile()
+	if all.ctrl.RootCAFile == "" {
+		all.ctrl.RootCAFile = cluster.RootCAFile()
 	}
-	if all.ctrl.keyFile == "" {
-		all.ctrl.keyFile = cluster.ServiceAccountKeyFile()
+	if all.ctrl.KeyFile == "" {
+		all.ctrl.KeyFile = cluster.ServiceAccountKeyFile()
 	}
-	bus := all.bus.at.URL
+	bus := all.bus.Connection.URL
 	if bus == "" {
-		bus = "nats://" + all.server.listen
+		bus = "nats://" + all.server.Listen
 	}
 	tools := o.tools(cluster)
 	o.greet(cluster, bus, tools)
@@ -205,15 +207,15 @@ func (o *devOptions) place(all *everything) error {
 		}
 		o.dir = localcluster.DevDir(checkout)
 	}
-	if all.server.dataDir == "" {
-		all.server.dataDir = filepath.Join(filepath.Dir(o.dir), "streams")
+	if all.server.DataDir == "" {
+		all.server.DataDir = filepath.Join(filepath.Dir(o.dir), "streams")
 	}
-	if all.server.listen == "" && all.bus.at.URL == "" { // for commands that read the record
+	if all.server.Listen == "" && all.bus.Connection.URL == "" { // for commands that read the record
 		port, err := localcluster.UsualPort(4222)
 		if err != nil {
 			return err
 		}
-		all.server.listen = fmt.Sprintf("127.0.0.1:%d", port)
+		all.server.Listen = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	if left, err := localcluster.Open(o.dir); err == nil {
 		if slices.ContainsFunc(left.Processes(), (*localcluster.Process).Running) {
@@ -226,5 +228,5 @@ func (o *devOptions) place(all *everything) error {
 	if !o.fresh {
 		return nil
 	}
-	return errors.Join(os.RemoveAll(o.dir), os.RemoveAll(all.server.dataDir))
+	return errors.Join(os.RemoveAll(o.dir), os.RemoveAll(all.server.DataDir))
 }

@@ -15,16 +15,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/cmd/internal/doctor"
+	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
 
 // ofReconcilers is the part that does not connect to the API server.
@@ -69,9 +70,9 @@ func (o *doctorOptions) check() error {
 // newDoctor is the command that checks whether Millrace can run on this machine and cluster.
 func newDoctor() *cobra.Command {
 	o := &doctorOptions{everything: newEverything()}
-	cmd := program{
-		use: "doctor", short: "Check whether Millrace can run here, and say what to do if it cannot",
-		long: `Checks the kubeconfig, the API server with its version, the rights that the chosen
+	cmd := program.Program{
+		Use: "doctor", Short: "Check whether Millrace can run here, and say what to do if it cannot",
+		Long: `Checks the kubeconfig, the API server with its version, the rights that the chosen
 controllers need, whether a kube-controller-manager runs the same controllers, the bus
 with its servers, limits and settings, the clocks, the disk, and whether flags and files
 contradict each other. It takes the flags of millrace run, from the same environment and
@@ -81,8 +82,8 @@ says what was found and what to do.
 Services in separate processes run the same checks at their start, and log what failed.
 
 The exit code is 0 if nothing failed, and 1 otherwise.`,
-		flags: append(o.flags(), titled("API server", o.cluster.add), titled("doctor", o.add)), check: o.check,
-		run: func(ctx context.Context) error {
+		Flags: append(o.flags(), program.Titled("API server", o.cluster.Add), program.Titled("doctor", o.add)), Check: o.check,
+		Run: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, o.patience)
 			defer cancel()
 			all := o.examine(ctx)
@@ -91,7 +92,7 @@ The exit code is 0 if nothing failed, and 1 otherwise.`,
 			}
 			return doctor.Verdict(all)
 		},
-	}.cobra()
+	}.Command()
 	cmd.Example = `  millrace doctor --kubeconfig=$HOME/.kube/config
   millrace doctor --nats-url=tls://nats:4222 --stream-replicas=3 -o json
   millrace doctor --of=writer --as=system:serviceaccount:millrace-system:millrace-writer`
@@ -133,7 +134,7 @@ func (o *doctorOptions) examine(ctx context.Context) []doctor.Finding {
 	var all, cluster, bus []doctor.Finding
 	asks := !slices.Equal(o.of, []string{ofReconcilers})
 	if asks {
-		seen, found := o.cluster.look()
+		seen, found := o.cluster.Look()
 		all, config = append(all, seen.Finding()), found
 	}
 	chosen, settings := o.contradictions(config)
@@ -146,67 +147,33 @@ func (o *doctorOptions) examine(ctx context.Context) []doctor.Finding {
 	return slices.Concat(all, cluster, bus, []doctor.Finding{o.disk(), settings})
 }
 
-// look reads the kubeconfig.
-func (o *clusterOptions) look() (doctor.Kubeconfig, *rest.Config) {
-	config, err := o.load()
-	k := doctor.Kubeconfig{Err: err}
-	if config != nil {
-		k.Host = config.Host
-	}
-	if !o.named() {
-		if err == nil {
-			k.From = "the pod's service account"
-		} else if _, missing := os.Stat(usualKubeconfig()); missing == nil {
-			k.Usual = usualKubeconfig()
-		}
-		return k, config
-	}
-	rules := o.rules()
-	k.From = strings.Join(rules.GetLoadingPrecedence(), ", ")
-	if raw, err := rules.Load(); err == nil {
-		k.Context = raw.CurrentContext
-	}
-	if inner := errors.Unwrap(err); inner != nil {
-		k.Err = inner // without load's prefix, which the finding has as well
-	}
-	return k, config
-}
-
 // lookAtCluster checks the API server, as the user of --as.
-func (o *doctorOptions) lookAtCluster(ctx context.Context, config *rest.Config, chosen choice) []doctor.Finding {
+func (o *doctorOptions) lookAtCluster(ctx context.Context, config *rest.Config, chosen controllerflags.Choice) []doctor.Finding {
 	if config == nil {
 		return doctor.Unchecked("no API server is named", append([]string{doctor.CheckAPIServer}, doctor.ServerChecks...)...)
 	}
 	config = rest.CopyConfig(config)
-	config.UserAgent = "millrace/" + Version
+	config.UserAgent = "millrace/" + program.Version
 	config.Impersonate.UserName = o.as
 	return lookAtServer(ctx, config, o.waits(), chosen, o.needed(chosen))
 }
 
 // lookAtServer runs the checks of an API server.
-func lookAtServer(ctx context.Context, config *rest.Config, waits string, chosen choice, needed func(bool) []doctor.Needed) []doctor.Finding {
+func lookAtServer(ctx context.Context, config *rest.Config, waits string, chosen controllerflags.Choice, needed func(bool) []doctor.Needed) []doctor.Finding {
 	api, err := doctor.NewAPI(config)
 	if err != nil {
 		return doctor.NoClient(err)
 	}
-	return doctor.Cluster{API: api, Needed: needed, Acting: chosen.names(), Waits: waits}.Look(ctx)
-}
-
-// names are the names of the acting controllers.
-func (c choice) names() (names []string) {
-	for _, one := range c.acting {
-		names = append(names, one.Describe().Name)
-	}
-	return names
+	return doctor.Cluster{API: api, Needed: needed, Acting: chosen.Names(), Waits: waits}.Look(ctx)
 }
 
 // lookAtBus connects to the bus and checks it.
-func (o *doctorOptions) lookAtBus(ctx context.Context, chosen choice) []doctor.Finding {
-	if o.bus.at.URL == "" {
+func (o *doctorOptions) lookAtBus(ctx context.Context, chosen controllerflags.Choice) []doctor.Finding {
+	if o.bus.Connection.URL == "" {
 		return doctor.Unchecked("millrace run has a bus of its own, on --data-dir; --nats-url names another", doctor.CheckBus)
 	}
-	w := o.bus.wanted(chosen)
-	options, err := o.bus.options("doctor")
+	w := o.bus.Wanted(streamsOf(chosen))
+	options, err := o.bus.StreamOptions("doctor")
 	if err != nil {
 		return doctor.Unreached(w, err)
 	}
@@ -228,10 +195,10 @@ func (o *doctorOptions) lookAtBus(ctx context.Context, chosen choice) []doctor.F
 
 // disk checks the data directory of the embedded server.
 func (o *doctorOptions) disk() doctor.Finding {
-	if o.bus.at.URL != "" {
+	if o.bus.Connection.URL != "" {
 		return doctor.Unchecked("the streams are on the servers of --nats-url", doctor.CheckDisk)[0]
 	}
-	d := doctor.Disk{Dir: o.server.dataDir, Bound: int64(o.server.store)}
+	d := doctor.Disk{Dir: o.server.DataDir, Bound: int64(o.server.Store)}
 	at, err := nearest(d.Dir)
 	if err != nil {
 		d.Err = err

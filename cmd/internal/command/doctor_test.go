@@ -12,21 +12,21 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/cmd/internal/doctor"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
 
 // doctored are the options that flags give.
 func doctored(t *testing.T, args ...string) *doctorOptions {
 	t.Helper()
 	o, f := &doctorOptions{everything: newEverything()}, pflag.NewFlagSet("", pflag.ContinueOnError)
-	for _, add := range append(o.flags(), o.cluster.add, o.add) {
+	for _, add := range append(o.flags(), o.cluster.Add, o.add) {
 		add(f)
 	}
 	ok(t, f.Parse(args))
@@ -89,7 +89,7 @@ func TestContradictions(t *testing.T) {
 		t.Errorf("something was made: %v, %v", left, err)
 	}
 	chosen, f := doctored(t, "--controllers=replicaset,deployment,serviceaccount-token", "--shadow=deployment").contradictions(nil)
-	if got := chosen.names(); !slices.Equal(got, []string{"replicaset-controller"}) || !strings.Contains(f.Found, "serviceaccount-token-controller (--service-account-private-key-file)") {
+	if got := chosen.Names(); !slices.Equal(got, []string{"replicaset-controller"}) || !strings.Contains(f.Found, "serviceaccount-token-controller (--service-account-private-key-file)") {
 		t.Errorf("%v act: %v", got, f)
 	}
 }
@@ -109,7 +109,7 @@ func TestFlagsOfDoctor(t *testing.T) {
 func TestWhatIsNeeded(t *testing.T) {
 	needed := func(constrains bool, args ...string) map[string]doctor.Needed {
 		o := doctored(t, append([]string{"--controllers=replicaset,deployment"}, args...)...)
-		chosen, _, err := o.ctrl.pick()
+		chosen, _, err := o.ctrl.Pick()
 		ok(t, err)
 		all := map[string]doctor.Needed{}
 		for _, n := range o.needed(chosen)(constrains) {
@@ -157,8 +157,8 @@ func TestWhoComesToTheBus(t *testing.T) {
 		"--nats-url=tls://b:4222 --nats-user=you --stream-replicas=3": {Address: "tls://b:4222", User: "you"},
 	} {
 		o := doctored(t, strings.Fields(args)...)
-		w := o.bus.wanted(choice{})
-		if w.Address != want.Address || w.User != want.User || w.Near != want.Near || w.Replicas != o.bus.replicas {
+		w := o.bus.Wanted(streamsOf(controllerflags.Choice{}))
+		if w.Address != want.Address || w.User != want.User || w.Near != want.Near || w.Replicas != o.bus.Replicas {
 			t.Errorf("%s: %+v", args, w)
 		}
 	}
@@ -172,7 +172,7 @@ func TestDoctorAtTheBus(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	at := strings.TrimPrefix(server.URL(), "nats://")
 	look := func(args ...string) []doctor.Finding {
-		return doctored(t, args...).lookAtBus(t.Context(), choice{})
+		return doctored(t, args...).lookAtBus(t.Context(), controllerflags.Choice{})
 	}
 	all := look("--nats-url=nats://millrace:word@" + at)
 	for check, want := range map[string]doctor.State{
@@ -259,7 +259,7 @@ func TestDoctorReadsTheKubeconfig(t *testing.T) {
 		{write("broken", "a: [\n"), doctor.Failed, "correct the file"},
 		{filepath.Join(dir, "none"), doctor.Failed, "a file that is there"},
 	} {
-		seen, _ := doctored(t, "--kubeconfig="+c.file).cluster.look()
+		seen, _ := doctored(t, "--kubeconfig="+c.file).cluster.Look()
 		if f := seen.Finding(); f.State != c.state || !strings.Contains(f.String(), c.says) || !strings.Contains(f.Found, c.file) {
 			t.Errorf("%s: %s, %v", c.file, f.State, f)
 		}
@@ -277,7 +277,7 @@ func TestWhereStreamsCanBe(t *testing.T) {
 	}
 }
 
-// TestChecksAtTheStart: a service logs failures and warnings, except for those that auditPart logs,
+// TestChecksAtTheStart: a service logs failures and warnings, except for those that busflags.AuditPart logs,
 // and continues regardless.
 func TestChecksAtTheStart(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
@@ -292,7 +292,7 @@ func TestChecksAtTheStart(t *testing.T) {
 			}
 		})
 		ended := make(chan error, 1)
-		go func() { ended <- p.run(ctx) }()
+		go func() { ended <- p.Run(ctx) }()
 		time.Sleep(startPatience + time.Second) // in the test's own time
 		synctest.Wait()
 		select {
@@ -314,7 +314,7 @@ func TestChecksAtTheStart(t *testing.T) {
 // TestAServerWithoutAClient: a configuration that makes no client is a failure, and the other checks
 // are not made.
 func TestAServerWithoutAClient(t *testing.T) {
-	all := lookAtServer(t.Context(), &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nonexistent"}}, "", choice{}, nil)
+	all := lookAtServer(t.Context(), &rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nonexistent"}}, "", controllerflags.Choice{}, nil)
 	for i, f := range all {
 		if (f.State == doctor.Failed) != (i == 0) {
 			t.Errorf("%s: %v", f.State, f)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 )
 
 // remarks are about flags of kube-controller-manager that Millrace has with more, less or a
@@ -65,9 +67,9 @@ func flagsPage(t *testing.T) string {
 	var out bytes.Buffer
 	out.WriteString(flagsPageHead)
 	ours := runFlags()
-	still := map[string]moot{}
-	for _, m := range moots() {
-		still[m.flag] = m
+	still := map[string]controllerflags.Moot{}
+	for _, m := range controllerflags.Moots() {
+		still[m.Flag] = m
 	}
 	for _, f := range upstreamFlags(t) {
 		here := "as there"
@@ -75,9 +77,9 @@ func flagsPage(t *testing.T) string {
 			here += ", by default " + shownDefault(is.DefValue)
 		}
 		if m, is := still[f.name]; is {
-			here = "only " + m.values() + ": " + m.since
-			if m.any {
-				here = "any value, without effect: " + m.since
+			here = "only " + m.Values() + ": " + m.Since
+			if m.Any {
+				here = "any value, without effect: " + m.Since
 			}
 		}
 		if remark := remarks[f.name]; remark != "" {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/cmd/internal/election"
+	"github.com/millrace/millrace/cmd/internal/process"
 )
 
 // addElection adds the flags of leader election.
@@ -27,9 +28,9 @@ const waitsForLease = "--enable-leader-migration"
 // waits is the flag by which this process acts only while it holds a Lease; "" if there is none.
 func (o *everything) waits() string {
 	switch {
-	case o.migration.enabled:
+	case o.migration.Enabled:
 		return waitsForLease
-	case o.bus.at.URL != "":
+	case o.bus.Connection.URL != "":
 		return ""
 	case o.election.Elect:
 		return "--leader-elect"
@@ -40,11 +41,11 @@ func (o *everything) waits() string {
 
 // leases are the Leases that the process may hold.
 func (o *everything) leases() (namespace string, names []string) {
-	if o.election.Elect || !o.migration.enabled {
+	if o.election.Elect || !o.migration.Enabled {
 		names = append(names, o.election.LeaseName)
 	}
-	if o.migration.enabled {
-		names = append(names, o.migration.leaseName)
+	if o.migration.Enabled {
+		names = append(names, o.migration.LeaseName)
 	}
 	return o.election.LeaseNamespace, names
 }
@@ -52,16 +53,16 @@ func (o *everything) leases() (namespace string, names []string) {
 // elected runs everything: once this process leads, with --leader-elect and a bus of its own, and
 // at once otherwise.
 func (o *everything) elected(ctx context.Context, config *rest.Config) error {
-	if !o.election.Elect || o.bus.at.URL != "" {
+	if !o.election.Elect || o.bus.Connection.URL != "" {
 		return o.run(ctx, config)
 	}
 	return o.election.Run(ctx, config, election.Term{
-		Wait: func(ctx context.Context) error { return o.service.run(ctx, []part{standby()}) },
+		Wait: func(ctx context.Context) error { return o.service.Run(ctx, []process.Part{standby()}) },
 		Lead: func(ctx context.Context) error { return o.run(ctx, config) },
 	})
 }
 
 // standby keeps the health address of a process that waits for the Lease: it is live and ready.
-func standby() part {
-	return part{name: "standby", run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
+func standby() process.Part {
+	return process.Part{Name: "standby", Run: func(ctx context.Context) error { <-ctx.Done(); return nil }}
 }

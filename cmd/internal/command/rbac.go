@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/election"
+	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
@@ -76,13 +77,13 @@ func (o *rbacOptions) check() error {
 // newRBAC is the command that prints the roles that the services need.
 func newRBAC() *cobra.Command {
 	o := rbacOptions{}
-	return program{
-		use: "rbac", short: "Print the roles that the services need on the API server",
-		long: `Prints service accounts, roles and bindings with exactly the rights that the controllers
+	return program.Program{
+		Use: "rbac", Short: "Print the roles that the services need on the API server",
+		Long: `Prints service accounts, roles and bindings with exactly the rights that the controllers
 need, for kubectl apply -f -, or to compare them with those of a cluster. The files
 rbac.yaml under deployments are its output.`,
-		flags: []func(*pflag.FlagSet){o.add}, check: o.check,
-		run: func(context.Context) error {
+		Flags: []func(*pflag.FlagSet){o.add}, Check: o.check,
+		Run: func(context.Context) error {
 			text, err := o.yaml()
 			if err != nil {
 				return err
@@ -90,7 +91,7 @@ rbac.yaml under deployments are its output.`,
 			_, err = os.Stdout.Write(text)
 			return err
 		},
-	}.cobra()
+	}.Command()
 }
 
 // subject is the subject of role bindings: the user of --user, an existing service account, or one

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -106,26 +106,11 @@ func runsWith(t *testing.T, e controllers.Entry, state string) bool {
 	if gate == nil {
 		return false
 	}
-	o, f := newControllerOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
-	o.add(f)
+	o, f := controllerflags.New(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.Add(f)
 	ok(t, f.Parse([]string{"--feature-gates=" + gate[1]}))
-	config, err := o.config()
+	config, err := o.Config()
 	ok(t, err)
 	config.RootCA = []byte("a certificate") // one of them needs it, too
 	return len(controllers.Lacking([]string{e.Name}, config)) == 0
-}
-
-// For a controller that only a cloud-controller-manager runs, the log has kube-controller-manager's
-// message.
-func TestControllersOfCloudsAreSkippedInTheLog(t *testing.T) {
-	log := loggedBy(t, nil, func(context.Context) error {
-		o, f := newControllerOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
-		o.add(f)
-		ok(t, f.Parse([]string{"--controllers=service,garbagecollector"}))
-		_, err := o.choose()
-		return err
-	})
-	if !strings.Contains(log, `"Skipping a cloud provider controller" controller="service-lb-controller"`) || strings.Count(log, "Skipping") != 1 {
-		t.Errorf("the log is\n%s", log)
-	}
 }

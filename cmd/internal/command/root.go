@@ -1,5 +1,6 @@
-// Package command is the command line of millrace: flags, configuration,
-// signals, and the wiring of the services. It decides nothing.
+// Package command is the command line of millrace: its commands, and what each of them puts together from
+// the packages of flags beside it. It also turns signals and errors into the end of the process, with an exit
+// code. It decides nothing.
 package command
 
 import (
@@ -12,20 +13,14 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
 
+	"github.com/millrace/millrace/cmd/internal/credentials"
+	"github.com/millrace/millrace/cmd/internal/process"
+	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/reader"
 	"github.com/millrace/millrace/cmd/internal/reader/audit"
-	"github.com/millrace/millrace/cmd/internal/settings"
 )
-
-// Version is the version of the program, set when it is built. It is recorded
-// in every turn.
-var Version = "dev"
 
 // exitFound is the exit code of verify if it could read the record and found damage.
 const exitFound = 2
@@ -92,59 +87,42 @@ Every flag can also be set as MILLRACE_<FLAG> in the environment or under "flags
 in the file given by --config; the command line wins, then the environment.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Version:       Version,
-		Args:          unknownCommand,
+		Version:       program.Version,
+		Args:          program.UnknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(unknownFlag)
-	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), newHealthcheck(), newNotary(), newRBAC(), newSigningKeys(), newProvisioner(), newDoctor())
+	root.SetFlagErrorFunc(program.UnknownFlag)
+	root.AddCommand(newRun(), newDev(), newBus(), newControlPlane(), process.NewHealthcheck(), newNotary(), newRBAC(), credentials.NewSigningKeys(), newProvisioner(), newDoctor())
 	root.AddCommand(newServices()...)
 	root.AddCommand(newTrace(), newUI())
-	root.AddCommand(reader.Commands(Version)...)
+	root.AddCommand(reader.Commands(program.Version)...)
 	group(root)
 	return root
 }
 
-// program is one subcommand: its description, flags and function.
-type program struct {
-	use, short, long string
-	aliases          []string
-	flags            []func(*pflag.FlagSet)
-	check            func() error // validates the flags before run; may be nil
-	run              func(ctx context.Context) error
+// commandGroups are the commands of millrace in the order of its help.
+var commandGroups = []struct {
+	title    string
+	commands []string
+}{
+	{"Run the controllers:", []string{"dev", "run", "watcher", "reconcilers", "writer", "bus", "provisioner", "notary"}},
+	{"Prepare and check an installation:", []string{"doctor", "rbac", "signing-keys", "control-plane", "healthcheck"}},
+	{"Read the record:", []string{"history", "get", "diff", "why", "why-not", "tail", "lag", "parked", "retention", "shadow", "trace", "ui"}},
+	{"Decide about held writes:", []string{"held", "approve", "deny"}},
+	{"Move controllers:", []string{"takeover", "giveback"}},
+	{"Judge the record, or carry it elsewhere:", []string{"replay", "explain", "verify", "export", "import"}},
 }
 
-// cobra makes the subcommand. Before run, it fills the flags from the environment and --config,
-// and sets up logging.
-func (p program) cobra() *cobra.Command {
-	logging := logsapi.NewLoggingConfiguration()
-	file := ""
-	cmd := &cobra.Command{
-		Use: p.use, Aliases: p.aliases, Short: p.short, Long: p.long, Args: cobra.NoArgs, Version: Version,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := settings.Fill(cmd.Flags(), file, os.LookupEnv); err != nil {
-				return err
-			}
-			if p.check != nil {
-				if err := p.check(); err != nil {
-					return err
+// group puts the commands of the root into their groups.
+func group(root *cobra.Command) {
+	for _, g := range commandGroups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, name := range g.commands {
+			for _, c := range root.Commands() {
+				if c.Name() == name {
+					c.GroupID = g.title
 				}
 			}
-			if err := setUp(cmd.Context(), logging); err != nil {
-				return fmt.Errorf("set up logging: %w", err)
-			}
-			return p.run(cmd.Context())
-		},
+		}
 	}
-	// Upstream: "_" is "-" in flags of kube-controller-manager, and one of them,
-	// --concurrent_rc_syncs, is documented so.
-	cmd.Flags().SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return unknownFlag(cmd, explained(err)) })
-	for _, add := range p.flags {
-		add(cmd.Flags())
-	}
-	cmd.Flags().StringVar(&file, "config", "", "YAML `file` with settings; see `millrace --help`")
-	titled("logs", func(f *pflag.FlagSet) { logsapi.AddFlags(logging, f) })(cmd.Flags())
-	cmd.SetUsageFunc(showSections)
-	return cmd
 }

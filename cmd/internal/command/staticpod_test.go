@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -54,10 +55,9 @@ func TestTheStaticPod(t *testing.T) {
 	}
 	chosen, err := controllers.Select([]string{flagOf(c.Args, "controllers")}, controllers.Whole())
 	ok(t, err)
-	o := controllerOptions{shadow: []string{flagOf(c.Args, "shadow")}}
-	all, err := o.divide(chosen, controllers.Whole())
+	all, err := controllerflags.Divide(chosen, []string{flagOf(c.Args, "shadow")}, controllers.Whole())
 	ok(t, err)
-	if len(all.acting) > 0 || len(all.looking) == 0 {
-		t.Errorf("%d controllers act, %d look on", len(all.acting), len(all.looking))
+	if len(all.Acting) > 0 || len(all.Looking) == 0 {
+		t.Errorf("%d controllers act, %d look on", len(all.Acting), len(all.Looking))
 	}
 }

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/busflags"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -34,18 +35,21 @@ func guarded(t *testing.T) (b *stream.Bus, reader string) {
 	}
 	port, err := localcluster.FreePort()
 	ok(t, err)
-	server := serverOptions{
-		dataDir: t.TempDir(), sync: time.Minute, listen: fmt.Sprintf("127.0.0.1:%d", port), accounts: filepath.Join(deployments, "nats", "accounts.conf"),
-	}
-	running, err := server.start()
+	server, flags := busflags.NewServer(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	server.Add(flags)
+	server.AddCluster(flags)
+	ok(t, flags.Parse([]string{
+		"--data-dir=" + t.TempDir(), "--sync-interval=1m", fmt.Sprintf("--nats-listen=127.0.0.1:%d", port), "--nats-accounts=" + filepath.Join(deployments, "nats", "accounts.conf"),
+	}))
+	running, err := server.Start()
 	ok(t, err)
 	t.Cleanup(func() { _ = running.Close() })
-	o := newBusOptions()
-	o.at.URL = "nats://millrace:word-of-millrace@" + server.listen
-	b, err = o.open(t.Context(), "test", nil)
+	o := busflags.New()
+	o.Connection.URL = "nats://millrace:word-of-millrace@" + server.Listen
+	b, err = o.Open(t.Context(), "test", nil)
 	ok(t, err)
 	t.Cleanup(func() { _ = b.Close() })
-	return b, "nats://reader:word-of-reader@" + server.listen
+	return b, "nats://reader:word-of-reader@" + server.Listen
 }
 
 // recorded is the address of a bus with the changes of some deployments on record.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/millrace/millrace/cmd/internal/page"
+	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
 )
@@ -62,7 +63,7 @@ func (o *uiOptions) run(ctx context.Context, s *session.Session, _ []string) err
 	if err != nil {
 		return fmt.Errorf("serve the page: %w; name another address with --listen", err)
 	}
-	options := page.Options{Program: "millrace", Version: Version, Hosts: o.hosts, Namespace: s.Given()}
+	options := page.Options{Program: "millrace", Version: program.Version, Hosts: o.hosts, Namespace: s.Given()}
 	if filepath.Base(os.Args[0]) == plugin {
 		options.Program = "kubectl millrace"
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -109,11 +110,11 @@ func TestNoFlagIsForgotten(t *testing.T) {
 	read := func(args ...string) (*everything, error) {
 		o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
 		flags.SetNormalizeFunc(newRun().Flags().GetNormalizeFunc())
-		for _, add := range append(o.flags(), o.cluster.add) {
+		for _, add := range append(o.flags(), o.cluster.Add) {
 			add(flags)
 		}
 		err := flags.Parse(args)
-		o.service.set, o.service.ctrl = nil, nil // they always differ, and are no configuration
+		o.service.Flags, o.service.Controllers = nil, nil // they always differ, and are no configuration
 		return o, err
 	}
 	base, err := read()
@@ -121,9 +122,9 @@ func TestNoFlagIsForgotten(t *testing.T) {
 	if same, err := read(); err != nil || !reflect.DeepEqual(base, same) {
 		t.Fatalf("the same flags are not read alike (%v)", err)
 	}
-	still := map[string]moot{}
-	for _, m := range moots() {
-		still[m.flag] = m
+	still := map[string]controllerflags.Moot{}
+	for _, m := range controllerflags.Moots() {
+		still[m.Flag] = m
 	}
 	acted, ours := 0, runFlags()
 	for _, f := range upstreamFlags(t) {
@@ -136,12 +137,12 @@ func TestNoFlagIsForgotten(t *testing.T) {
 			if _, err := read("--" + f.name + "=" + strings.Trim(f.standard, "[]")); err != nil {
 				t.Errorf("--%s=%s, as it is by default: %v", f.name, f.standard, err)
 			}
-			other, err := m.read(sample)
+			other, err := m.Read(sample)
 			ok(t, err)
 			switch _, err := read("--" + f.name + "=" + sample); {
-			case m.any || slices.Contains(m.also, other):
+			case m.Any || slices.Contains(m.Also, other):
 				ok(t, err)
-			case err == nil || !strings.Contains(err.Error(), m.since+"; take it out"):
+			case err == nil || !strings.Contains(err.Error(), m.Since+"; take it out"):
 				t.Errorf("--%s=%s is not refused with its reason: %v", f.name, sample, err)
 			}
 			continue
@@ -222,25 +223,23 @@ func TestFlagsOfAnotherService(t *testing.T) {
 // TestListsAndMapsAreReadAsUpstreams: with commas, repeated flags, both spellings, and values as
 // separate arguments.
 func TestListsAndMapsAreReadAsUpstreams(t *testing.T) {
-	o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
-	flags.SetNormalizeFunc(newRun().Flags().GetNormalizeFunc())
-	for _, add := range o.flags() {
-		add(flags)
-	}
+	flags := newRun().Flags()
 	ok(t, flags.Parse([]string{
 		"--controllers=*,bootstrapsigner", "--controllers", "tokencleaner", "--feature-gates=A=true,kube:B=false", "--feature_gates=C=true",
 		"--requestheader-allowed-names=a,b", "--requestheader-allowed-names=c", "--allocate-node-cidrs", "--use-service-account-credentials=0",
 		"--tls-sni-cert-key=a,b:x,y", "--tls-sni-cert-key=c,d", "--tls-curve-preferences=29,23", "--concurrent_rc_syncs=7", "--bind-address", "::1",
 	}))
+	list := func(name string) []string { return flags.Lookup(name).Value.(pflag.SliceValue).GetSlice() }
+	text := func(name string) string { return flags.Lookup(name).Value.String() }
 	for what, c := range map[string]struct{ is, want any }{
-		"lists":            {o.ctrl.controllers, []string{"*", "bootstrapsigner", "tokencleaner"}},
-		"maps":             {o.ctrl.features.set, map[string]bool{"A": true, "kube:B": false, "C": true}},
-		"names":            {o.service.delegated.Front.Names, []string{"a", "b", "c"}},
-		"bools":            {[]bool{o.ctrl.ranges.allocate, o.write.impersonate}, []bool{true, false}},
-		"files":            {len(o.service.tls.named), 2},
-		"numbers":          {o.service.tls.curves, []int32{29, 23}},
-		"another spelling": {o.write.concurrent.byName()["replicationcontroller-controller"], 7},
-		"addresses":        {o.service.bind.String(), "::1"},
+		"lists":            {list("controllers"), []string{"*", "bootstrapsigner", "tokencleaner"}},
+		"maps":             {text("feature-gates"), "A=true,C=true,kube:B=false"},
+		"names":            {list("requestheader-allowed-names"), []string{"a", "b", "c"}},
+		"bools":            {[]string{text("allocate-node-cidrs"), text("use-service-account-credentials")}, []string{"true", "false"}},
+		"files":            {text("tls-sni-cert-key"), "[a,b:x,y;c,d]"},
+		"numbers":          {list("tls-curve-preferences"), []string{"29", "23"}},
+		"another spelling": {text("concurrent-rc-syncs"), "7"},
+		"addresses":        {text("bind-address"), "::1"},
 	} {
 		if !reflect.DeepEqual(c.is, c.want) {
 			t.Errorf("%s are %v, want %v", what, c.is, c.want)
@@ -257,7 +256,7 @@ func TestKubeadmsFlagsAreTaken(t *testing.T) {
 		what, lines, _ := strings.Cut(c, "\n")
 		args := strings.Split(strings.TrimSpace(lines), "\n")
 		o, flags := newEverything(), pflag.NewFlagSet("", pflag.ContinueOnError)
-		for _, add := range append(o.flags(), o.cluster.add) {
+		for _, add := range append(o.flags(), o.cluster.Add) {
 			add(flags)
 		}
 		if err := flags.Parse(args); err != nil {
@@ -266,17 +265,31 @@ func TestKubeadmsFlagsAreTaken(t *testing.T) {
 		if err := o.check(); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		ranges, err := o.ctrl.ranges.config()
+		ranges, err := rangesOf(args)
 		ok(t, err)
-		address, secure, err := o.service.address()
+		address, secure, err := o.service.Address()
 		ok(t, err)
-		if address != "127.0.0.1:10257" || !secure || !o.election.Elect || len(ranges.Cluster) != strings.Count(flagOf(args, "cluster-cidr"), "/") {
-			t.Errorf("%s: it serves at %s, TLS alone: %t, stands for leader: %t, and gives ranges of %v", what, address, secure, o.election.Elect, ranges.Cluster)
+		if address != "127.0.0.1:10257" || !secure || !o.election.Elect || len(ranges) != strings.Count(flagOf(args, "cluster-cidr"), "/") {
+			t.Errorf("%s: it serves at %s, TLS alone: %t, stands for leader: %t, and gives ranges of %v", what, address, secure, o.election.Elect, ranges)
 		}
 	}
 	if len(clusters) != 3 {
 		t.Errorf("there are %d clusters", len(clusters))
 	}
+}
+
+// rangesOf are the ranges of pods that the flags of node-ipam-controller give.
+func rangesOf(args []string) ([]controllers.Range, error) {
+	o, flags := controllerflags.New(), pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.Add(flags)
+	err := flags.Parse(slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		return !strings.Contains(arg, "cidr") && !strings.Contains(arg, "service-cluster-ip-range")
+	}))
+	if err != nil {
+		return nil, err
+	}
+	config, err := o.Config()
+	return config.Ranges.Cluster, err
 }
 
 // TestControllersAreUpstreams: --controllers knows every name and alias of kube-controller-manager,
@@ -293,8 +306,8 @@ func TestControllersAreUpstreams(t *testing.T) {
 	if all := controllers.Catalog(); len(all) != len(rows) {
 		t.Errorf("%d controllers are known, and there %d", len(all), len(rows))
 	}
-	o := controllerOptions{controllers: []string{"*", "-deployment", "service", "node-route-controller"}}
-	ok(t, o.check())
+	o := controllerflags.Options{Controllers: []string{"*", "-deployment", "service", "node-route-controller"}}
+	ok(t, o.Check())
 	var skipped []string
 	for _, e := range controllers.Skipped([]string{"service", "node-route-controller"}) {
 		skipped = append(skipped, e.Name)
@@ -302,8 +315,8 @@ func TestControllersAreUpstreams(t *testing.T) {
 	if got := strings.Join(skipped, " "); got != "service-lb-controller node-route-controller" {
 		t.Errorf("of clouds are %s", got)
 	}
-	o.controllers = []string{"-nothing"}
-	if err := o.check(); err == nil || !strings.Contains(err.Error(), `"nothing" is not in the list of known controllers`) {
+	o.Controllers = []string{"-nothing"}
+	if err := o.Check(); err == nil || !strings.Contains(err.Error(), `"nothing" is not in the list of known controllers`) {
 		t.Error(err)
 	}
 }
