@@ -78,7 +78,7 @@ func TestNoBodyIsLogged(t *testing.T) {
 		},
 	} {
 		for format, args := range map[string][]string{
-			"text": {"-v=10", "--vmodule=request=10,round_trippers=9"}, "one file": {"--vmodule=bodies_test=7,request=10,round_trippers=9"}, "JSON": {"-v=10", "--logging-format=json"},
+			"text": {"-v=10", "--vmodule=request=10,round_trippers=9"}, "the lowest level with bodies": {"-v=8"}, "one file": {"--vmodule=bodies_test=7,request=10,round_trippers=9"}, "JSON": {"-v=10", "--logging-format=json"},
 		} {
 			t.Run(name+" in "+format, func(t *testing.T) {
 				told := loggedBy(t, args, func(ctx context.Context) error {
@@ -94,6 +94,18 @@ func TestNoBodyIsLogged(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestTheLevelsOfFilesAreLowered: --vmodule allows no bodies either.
+func TestTheLevelsOfFilesAreLowered(t *testing.T) {
+	logging := logsapi.NewLoggingConfiguration()
+	logging.VModule = logsapi.VModuleConfiguration{{FilePattern: "request", Verbosity: 8}, {FilePattern: "cache", Verbosity: 3}}
+	if !withoutBodies(logging) || logging.VModule[0].Verbosity != 7 || logging.VModule[1].Verbosity != 3 {
+		t.Errorf("the levels of files are %+v", logging.VModule)
+	}
+	if withoutBodies(logging) {
+		t.Error("levels without bodies are lowered")
 	}
 }
 
