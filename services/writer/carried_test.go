@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -156,7 +157,7 @@ func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, eve
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.api, w.recorder, w.config.MaxAge = door, apply.NewEventRecorder(door, testingclock.NewFakePassiveClock(time.Now())), time.Hour
+	w.api, w.recorder, w.config.MaxAge = door, eventrecorder.New(eventrecorder.Config{Do: door.Do, Clock: testingclock.NewFakePassiveClock(time.Now())}), time.Hour
 	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	var hearing sync.WaitGroup
 	hearing.Go(func() {

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
-	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -257,7 +257,7 @@ func (x *executor) executeTurn(ctx context.Context, m events.Message, turn event
 	x.logResult(m, turn, results)
 	exemplar.Observe(x.metrics.turns.WithLabelValues(x.profile.Name, turn.Lane.String()), x.config.Clock.Since(began).Seconds(), turn.Trace)
 	for _, event := range plan.Events(turn, results) {
-		x.recorder.Record(apply.EventRecord{
+		x.recorder.Record(eventrecorder.Event{
 			Actor: x.profile.actor(), Source: x.profile.Source, ID: auditID(m, event.Command, 1), Event: event,
 		})
 	}

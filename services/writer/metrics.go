@@ -6,19 +6,21 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 type metrics struct {
-	api      *apply.Metrics
-	results  *prometheus.CounterVec
-	alarms   *prometheus.CounterVec
-	inFlight *prometheus.GaugeVec
-	expiries prometheus.Counter
-	turns    *prometheus.HistogramVec
-	claims   *prometheus.CounterVec
-	strange  prometheus.Counter
-	held     *prometheus.CounterVec
+	api        *apply.Metrics
+	kubeEvents *eventrecorder.Metrics
+	results    *prometheus.CounterVec
+	alarms     *prometheus.CounterVec
+	inFlight   *prometheus.GaugeVec
+	expiries   prometheus.Counter
+	turns      *prometheus.HistogramVec
+	claims     *prometheus.CounterVec
+	strange    prometheus.Counter
+	held       *prometheus.CounterVec
 }
 
 // reasons are the reasons of alarms. Their series exist from the start, so that the first alarm is
@@ -27,7 +29,7 @@ var reasons = []string{"Malformed", "Damaged", events.BadSignature, "BadOutcome"
 
 func newMetrics(controllers ...Profile) *metrics {
 	m := &metrics{
-		api: apply.NewMetrics(),
+		api: apply.NewMetrics(), kubeEvents: eventrecorder.NewMetrics(),
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millrace_writer_results_total",
 			Help: "Commands, by result.",
@@ -75,5 +77,6 @@ func newMetrics(controllers ...Profile) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return append(m.api.Collectors(), m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange, m.held)
+	all := append(m.api.Collectors(), m.kubeEvents.Collectors()...)
+	return append(all, m.results, m.alarms, m.inFlight, m.expiries, m.turns, m.claims, m.strange, m.held)
 }

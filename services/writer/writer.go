@@ -24,7 +24,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/ask"
 	"github.com/millrace/millrace/services/writer/apply/authority"
+	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/limits"
 )
@@ -110,7 +112,7 @@ type Config struct {
 	// Authority signs the requested certificates; with nil their commands are refused.
 	Authority *authority.Authority
 	// Types finds expressions of admission policies with type errors; with nil their asks fail.
-	Types apply.TypeCheck
+	Types ask.TypeCheck
 	// Turns are the keys with which reconcilers sign turns; with nil the writer carries out
 	// unsigned ones.
 	Turns *sign.Trust
@@ -140,7 +142,7 @@ const (
 type Service struct {
 	config    Config
 	api       *apply.Client
-	recorder  *apply.EventRecorder
+	recorder  *eventrecorder.Recorder
 	metrics   *metrics
 	inFlight  *inFlightTurns
 	announcer *announcer // nil without traces
@@ -196,8 +198,9 @@ func New(c Config) (*Service, error) {
 	if c.Mode == Off {
 		probe = func(context.Context) error { return nil } // it makes no requests
 	}
+	recorder := eventrecorder.New(eventrecorder.Config{Do: door.Do, Clock: c.Clock, Metrics: m.kubeEvents, Panicked: m.panicked(c.Log)})
 	s := &Service{
-		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, api: door, recorder: apply.NewEventRecorder(door, c.Clock), metrics: m, inFlight: newInFlightTurns(id, m), announcer: announcer,
+		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, api: door, recorder: recorder, metrics: m, inFlight: newInFlightTurns(id, m), announcer: announcer,
 		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
 	}
 	replicas := membership.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}

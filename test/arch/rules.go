@@ -307,12 +307,12 @@ var doors = []Door{
 	},
 	{
 		Imports: []string{"github.com/go-jose/...", "services/writer/apply/mint"},
-		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/mint", "cmd/internal/controllerflags", "test/..."},
+		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/applytest", "services/writer/apply/credentials", "services/writer/apply/mint", "cmd/internal/controllerflags", "test/..."},
 		Because: "a process that can sign tokens may be any service account: the mint alone has the key, wiring hands it to the door, and the door uses it",
 	},
 	{
 		Imports: []string{"services/writer/apply/authority"},
-		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/authority", "cmd/internal/controllerflags", "test/..."},
+		Keepers: []string{"services/writer", "services/writer/apply", "services/writer/apply/applytest", "services/writer/apply/authority", "services/writer/apply/credentials", "cmd/internal/controllerflags", "test/..."},
 		Because: "a process that can sign certificates may be any user: the authority alone has the keys, wiring hands it to the door, and the door uses it",
 	},
 }

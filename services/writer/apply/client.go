@@ -5,24 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/apply/apiclient"
+	"github.com/millrace/millrace/services/writer/apply/ask"
 	"github.com/millrace/millrace/services/writer/apply/authority"
+	"github.com/millrace/millrace/services/writer/apply/credentials"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -69,7 +67,7 @@ type Config struct {
 	Authority *authority.Authority
 	// Types finds expressions of admission policies with type errors; with nil the door refuses
 	// their asks.
-	Types TypeCheck
+	Types ask.TypeCheck
 	// Panicked reports a panic of the door: the controller, the cause and the stack. The request
 	// still has an answer; nil reports nothing.
 	Panicked func(controller string, cause any, stack []byte)
@@ -82,10 +80,7 @@ type Config struct {
 }
 
 // Actor is the controller on whose behalf a request is made.
-type Actor struct {
-	// Controller is the name in the user agent, Identity the service account.
-	Controller, Identity string
-}
+type Actor = apiclient.Actor
 
 const (
 	// absentOwners is how many absent owners are cached.
@@ -100,15 +95,15 @@ const (
 // Client makes requests. It is safe for concurrent use.
 type Client struct {
 	config           Config
-	clients          map[Actor]rest.Interface
+	clients          map[Actor]*apiclient.Client
 	paces            map[Actor]flowcontrol.RateLimiter // empty without QPS
 	inFlight         chan struct{}
 	readsVersions    chan struct{} // of one create in doubt
-	discovery        discovery.DiscoveryInterface
-	mapping          mapping
+	discovery        *apiclient.Discovery
+	answerer         ask.Answerer
+	issuer           credentials.Issuer
 	absentOwnerCache *cache.LRUExpireCache // coordinates of absent owners
 	ownerReads       singleflight.Group    // for owners
-	listOnly         sync.Map              // keys of type reading: what an actor may list and not get
 }
 
 // New opens a door for the actors.
@@ -121,11 +116,12 @@ func New(c Config, actors []Actor) (*Client, error) {
 	}
 	c = c.withDefaults()
 	d := &Client{
-		config: c, clients: make(map[Actor]rest.Interface, len(actors)), paces: map[Actor]flowcontrol.RateLimiter{},
+		config: c, clients: make(map[Actor]*apiclient.Client, len(actors)), paces: map[Actor]flowcontrol.RateLimiter{},
 		inFlight: make(chan struct{}, c.MaxInFlight), readsVersions: make(chan struct{}, 1), absentOwnerCache: cache.NewLRUExpireCacheWithClock(absentOwners, c.Clock),
+		issuer: credentials.Issuer{Mint: c.Mint, Authority: c.Authority, Clock: c.Clock},
 	}
 	for _, a := range actors {
-		client, err := d.client(a)
+		client, err := apiclient.New(c.forClients(), a)
 		if err != nil {
 			return nil, fmt.Errorf("open the door to the API server for %s: %w", a.Controller, err)
 		}
@@ -134,14 +130,21 @@ func New(c Config, actors []Actor) (*Client, error) {
 			d.paces[a] = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
 		}
 	}
-	own := rest.AddUserAgent(rest.CopyConfig(c.REST), "millrace-writer")
-	disco, err := discovery.NewDiscoveryClientForConfig(own)
+	disco, err := apiclient.NewDiscovery(c.REST)
 	if err != nil {
 		return nil, fmt.Errorf("open the door to the API server for discovery: %w", err)
 	}
 	d.discovery = disco
-	d.mapping.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	d.answerer = ask.Answerer{Discovery: disco, Types: c.Types, Panicked: c.Panicked}
 	return d, nil
+}
+
+// forClients returns the part of the configuration that concerns single requests.
+func (c Config) forClients() apiclient.Config {
+	return apiclient.Config{
+		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.DryRun, FieldManager: c.FieldManager, Timeout: c.Timeout,
+		Metrics: c.Metrics.requests, Trace: c.Trace, Announce: c.Announce, Hides: c.Hides,
+	}
 }
 
 func (c Config) withDefaults() Config {
@@ -169,29 +172,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// client returns the client of an actor. All clients share one transport, which client-go caches
-// by its TLS settings. The client has no rate limit of its own, since waiting for it would count
-// against the request's time-out: see Door.admit.
-func (d *Client) client(a Actor) (rest.Interface, error) {
-	c := rest.CopyConfig(d.config.REST)
-	c.QPS, c.Burst, c.RateLimiter = -1, 0, nil
-	c.UserAgent = "millrace-writer/" + a.Controller
-	c.NegotiatedSerializer = codecs.WithoutConversion()
-	c.Timeout = d.config.Timeout
-	if d.config.Impersonate {
-		c.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + metav1.NamespaceSystem + ":" + a.Identity}
-	}
-	httpClient, err := rest.HTTPClientFor(c)
-	if err != nil {
-		return nil, err
-	}
-	return rest.UnversionedRESTClientForConfigAndClient(c, httpClient)
-}
-
 // Ready returns nil when the API server answers.
 func (d *Client) Ready(ctx context.Context) error {
 	var code int
-	err := d.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Error()
+	err := d.discovery.Client.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Error()
 	if err != nil && code != http.StatusForbidden && code != http.StatusUnauthorized {
 		return fmt.Errorf("ask the API server whether it is ready: %w", err)
 	}
@@ -201,7 +185,7 @@ func (d *Client) Ready(ctx context.Context) error {
 // Do makes one request and returns its answer. It returns no error: the answer says what went
 // wrong, for the plan to judge.
 func (d *Client) Do(ctx context.Context, a Actor, r plan.Request, auditID string) plan.Response {
-	return explainRefusal(a, d.do(ctx, a, r, auditID))
+	return apiclient.ExplainRefusal(a, d.do(ctx, a, r, auditID))
 }
 
 // admit waits until an actor may make a request: until its rate limit allows one, if it has a
@@ -236,34 +220,20 @@ func (d *Client) do(ctx context.Context, a Actor, r plan.Request, auditID string
 		return plan.Response{Code: http.StatusForbidden, Reason: "NoIdentity", Message: "the writer has no identity for " + a.Controller}
 	}
 	switch {
-	case r.Verb == plan.Search && r.Subresource == events.SubReadings:
-		return d.readings(ctx, a, client, r)
-	case r.Owner != nil && r.Verb == plan.Read:
-		return d.askOf(ctx, a, client, r)
+	case r.Verb == plan.Search && r.Subresource == events.SubExpiry:
+		return credentials.TokenExpiry(ctx, client, r)
+	case r.Verb == plan.Search, r.Verb == plan.Read && r.Owner != nil:
+		return d.answerer.Answer(ctx, client, r)
 	case r.Owner != nil:
 		return d.lookAtOwner(ctx, a, client, r)
-	case r.Verb == plan.Search && r.Subresource == events.SubUsers:
-		return d.users(ctx, a, client, r)
-	case r.Verb == plan.Search && r.Subresource == events.SubRanges:
-		return d.ranges(ctx, client, r)
-	case r.Verb == plan.Search && r.Subresource == events.SubReview:
-		return d.review(ctx, a, client, r)
-	case r.Verb == plan.Search && r.Subresource == events.SubExpiry:
-		return d.tokenExpiry(ctx, a, client, r)
-	case r.Verb == plan.Search && r.Subresource == events.SubObjects:
-		return d.objects(ctx, a, client, r)
-	case r.Verb == plan.Search && r.Subresource == events.SubTypes:
-		return d.types(ctx, a, client, r)
-	case r.Verb == plan.Search:
-		return d.contentsOf(ctx, a, client, r)
 	case !r.Verb.Writes():
-		return d.readObject(ctx, a, client, r)
+		return client.Read(ctx, r)
 	case r.FillsToken():
-		return d.completeToken(ctx, client, r, auditID)
+		return d.issuer.CompleteToken(ctx, client, r, auditID)
 	case r.Signs():
-		return d.sign(ctx, a, client, r, auditID)
+		return d.issuer.Sign(ctx, client, r, auditID)
 	case r.Certifies():
-		return d.certify(ctx, client, r, auditID)
+		return d.issuer.Certify(ctx, client, r, auditID)
 	}
 	if r.Verb == plan.Patch && r.PatchType == types.ApplyPatchType {
 		// Upstream: each controller applies under its own name. What one applies replaces all
@@ -275,5 +245,5 @@ func (d *Client) do(ctx context.Context, a Actor, r plan.Request, auditID string
 			return answer
 		}
 	}
-	return d.send(ctx, client, r, auditID)
+	return client.Send(ctx, r, auditID)
 }

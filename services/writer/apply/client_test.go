@@ -12,59 +12,26 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-var actor = apply.Actor{Controller: "replicaset-controller", Identity: "replicaset-controller"}
+// Short names of the test kit.
+var (
+	actor    = applytest.Actor
+	always   = applytest.Always
+	open     = applytest.Open
+	carry    = applytest.Carry
+	creates  = applytest.Creates
+	deletion = applytest.Deletion
+)
 
-const podPath = "/api/v1/namespaces/ns/pods/"
-
-// always is the claim of a writer that never loses a turn.
-func always() bool { return true }
-
-func open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Client {
-	t.Helper()
-	c := apply.Config{REST: &rest.Config{Host: s.URL}, Impersonate: true, Patience: 5 * time.Minute}
-	for _, f := range change {
-		f(&c)
-	}
-	d, err := apply.New(c, []apply.Actor{actor})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
-
-func carry(t *testing.T, d *apply.Client, o plan.Options, commands ...events.Command) []events.Result {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: commands}, o)
-	results, done := d.Execute(ctx, actor, p, always, func(command, try int) string { return fmt.Sprintf("t.%d.%d", command, try) })
-	if !done {
-		t.Fatal("not done in time")
-	}
-	return results
-}
-
-func creates(n int) []events.Command {
-	body := json.RawMessage(`{"kind":"Pod","apiVersion":"v1","metadata":{"ownerReferences":[{"kind":"ReplicaSet","name":"web","uid":"rs","controller":true}]}}`)
-	commands := make([]events.Command, n)
-	for i := range commands {
-		commands[i] = events.Command{Verb: events.VerbCreate, Kind: "pods", Version: "v1", Namespace: "ns", Name: fmt.Sprintf("web-%d", i), Body: body}
-	}
-	return commands
-}
-
-func deletion(name string, uid types.UID) events.Command {
-	return events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: name, If: &events.If{UID: uid}}
-}
+const podPath = applytest.PodPath
 
 // Every third write is carried out and loses its answer, every fifth gets a temporary refusal;
 // every create happens exactly once.
@@ -303,69 +270,6 @@ func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 	}
 	if looks != 1 {
 		t.Errorf("%d looks at the owner", looks)
-	}
-}
-
-// The built-in roles let some controllers list objects that they may not get.
-func TestWhoMayNotGetLists(t *testing.T) {
-	s := fakeserver.New(t)
-	d := open(t, s)
-	carry(t, d, plan.Options{}, creates(2)...)
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
-		if r.Method == http.MethodGet && !r.Query.Has("fieldSelector") {
-			return fakeserver.Fault{Code: http.StatusForbidden}
-		}
-		return fakeserver.Fault{}
-	})
-	for i, r := range carry(t, d, plan.Options{Again: true}, append(creates(2), deletion("gone", "g"))...) {
-		if r.Status != events.Unchanged || r.UID == "" {
-			t.Errorf("command %d: %+v", i, r)
-		}
-	}
-	gets := 0
-	for _, r := range s.Requests() {
-		if r.Method == http.MethodGet && !r.Query.Has("fieldSelector") {
-			gets++
-		}
-	}
-	if gets > 2 { // the first create's and, beside it, the delete's
-		t.Errorf("asked %d times for what is forbidden", gets)
-	}
-}
-
-// The door learns that a role allows list and not get from a list that succeeds, also with no
-// item, and not from one that fails. If both are forbidden the answer is that of the get.
-func TestWhenAListIsTakenForAGet(t *testing.T) {
-	for what, c := range map[string]struct {
-		name string
-		list int // the code of lists; 0: success
-		code int
-		says string
-		gets int // of two looks
-	}{
-		"it is there":         {"there", 0, 200, "", 1},
-		"it is not":           {"gone", 0, 404, "not found", 1},
-		"lists fail":          {"there", 500, 500, "may not list", 2},
-		"lists are forbidden": {"there", 403, 403, "may not get", 2},
-	} {
-		s := fakeserver.New(t)
-		s.Put(podPath+"there", "u", map[string]any{})
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
-			if r.Query.Has("fieldSelector") {
-				return fakeserver.Fault{Code: c.list, Message: "may not list"}
-			}
-			return fakeserver.Fault{Code: http.StatusForbidden, Message: "may not get"}
-		})
-		d := open(t, s)
-		for range 2 {
-			r := plan.Request{Verb: plan.Look, Kind: "pods", Version: "v1", Namespace: "ns", Name: c.name}
-			if got := d.Do(t.Context(), actor, r, ""); got.Code != c.code || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%s: %+v", what, got)
-			}
-		}
-		if gets := s.Answered("GET " + podPath + c.name); gets != c.gets {
-			t.Errorf("%s: it is asked %d times for what is forbidden", what, gets)
-		}
 	}
 }
 

@@ -6,15 +6,15 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -24,7 +24,7 @@ const recordSample = 500
 // historyTimeout is the time-out of a watch in seconds. The API server sends its watch history at
 // once, and then ends the watch itself: everything sent before the end has arrived here, however
 // slow the connection. A client that ends the watch itself would not know that.
-const historyTimeout = "1"
+const historyTimeout int64 = 1
 
 // createdBefore answers a create that may have happened before in place of the API server, unless
 // it is certain that the create has not happened. The API server alone does not suffice: it
@@ -32,8 +32,8 @@ const historyTimeout = "1"
 // has deleted meanwhile would exist again. The record alone does not suffice either: it may lag.
 // So the door asks the API server for its version, and the record whether it has reached that
 // version.
-func (d *Client) createdBefore(ctx context.Context, a Actor, client rest.Interface, r plan.Request) (answer plan.Response, settled bool) {
-	doubt, failed := d.listExisting(ctx, client, r)
+func (d *Client) createdBefore(ctx context.Context, a Actor, client *apiclient.Client, r plan.Request) (answer plan.Response, settled bool) {
+	doubt, failed := listExisting(ctx, client, r)
 	if failed != nil {
 		failed.Stood = r.Stood
 		return *failed, true
@@ -76,29 +76,19 @@ func (d *Client) createdBefore(ctx context.Context, a Actor, client rest.Interfa
 // watchHistory searches the API server's own watch history for an object of the name, if the record
 // is silent: perhaps no watcher watches the kind. A history that does not reach back, or may not
 // be read, proves nothing; then a longer silence has to.
-func (d *Client) watchHistory(ctx context.Context, client rest.Interface, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
+func (d *Client) watchHistory(ctx context.Context, client *apiclient.Client, r plan.Request, known plan.Known) (answer plan.Response, settled bool) {
 	if known.Since == "" {
-		return d.concludeAbsent(ctx, client, r, known.Told)
+		return concludeAbsent(ctx, client, r, known.Told)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
-	began := time.Now()
-	stream, err := to(client, http.MethodGet, collection(r)).
-		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json").
-		Param("watch", "true").Param("timeoutSeconds", historyTimeout).
-		Param("resourceVersion", known.Since).Param("fieldSelector", byName(r)).
-		MaxRetries(0).Stream(ctx)
-	response := plan.Response{Code: http.StatusOK}
-	if err != nil {
-		response = d.refusal(ctx, r, err, 0)
-	}
-	d.config.Metrics.requested(plan.Look, response, time.Since(began))
+	stream, failed := client.Watch(ctx, r, metav1.ListOptions{FieldSelector: byName(r), ResourceVersion: known.Since, TimeoutSeconds: ptr.To(historyTimeout)})
 	switch {
-	case err == nil:
-	case response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
-		return d.concludeAbsent(ctx, client, r, known.Told)
+	case failed == nil:
+	case failed.Code >= 400 && failed.Code < 500 && failed.Code != http.StatusTooManyRequests:
+		return concludeAbsent(ctx, client, r, known.Told)
 	default:
-		return response, true // it is asked again
+		return *failed, true // it is asked again
 	}
 	defer stream.Close()
 	var event struct{ Type watch.EventType }
@@ -106,11 +96,11 @@ func (d *Client) watchHistory(ctx context.Context, client rest.Interface, r plan
 	case errors.Is(err, io.EOF):
 		return plan.Response{}, false // nothing came
 	case err != nil:
-		return d.refusal(ctx, r, err, 0), true // cut short; it is asked again
+		return apiclient.Refusal(err, 0), true // cut short; it is asked again
 	case event.Type == watch.Added, event.Type == watch.Modified, event.Type == watch.Deleted:
 		return remembered(), true
 	default:
-		return d.concludeAbsent(ctx, client, r, known.Told) // the history does not reach back
+		return concludeAbsent(ctx, client, r, known.Told) // the history does not reach back
 	}
 }
 
@@ -125,7 +115,7 @@ func remembered() plan.Response {
 // enough. It must last longer if the kind has changed in other namespaces and the record does not
 // have that either, since then perhaps no watcher watches the kind. An API server that has just
 // started has no watch history, and the watchers lost their connections together with it.
-func (d *Client) concludeAbsent(ctx context.Context, client rest.Interface, r plan.Request, told string) (answer plan.Response, settled bool) {
+func concludeAbsent(ctx context.Context, client *apiclient.Client, r plan.Request, told string) (answer plan.Response, settled bool) {
 	if r.InDoubt < plan.Believed {
 		return plan.Response{Reason: "NoAnswer", Message: "the record is silent, and the API server does not remember"}, true
 	}
@@ -133,7 +123,7 @@ func (d *Client) concludeAbsent(ctx context.Context, client rest.Interface, r pl
 		return plan.Response{}, false
 	}
 	r.Namespace = ""
-	everywhere, failed := d.listExisting(ctx, client, r)
+	everywhere, failed := listExisting(ctx, client, r)
 	switch {
 	case failed != nil:
 		return *failed, true // it is asked again
@@ -146,28 +136,20 @@ func (d *Client) concludeAbsent(ctx context.Context, client rest.Interface, r pl
 
 // listExisting reads the API server's version and the objects of the kind. Without the right to list it
 // returns an empty Doubt, and only the record counts.
-func (d *Client) listExisting(ctx context.Context, client rest.Interface, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
-	request := to(client, http.MethodGet, collection(r)).
-		SetHeader("Accept", metadataOfAll)
-	if r.InDoubt < plan.Quiet { // Newest is not needed before
-		request.Param("fieldSelector", byName(r))
-	} else {
-		request.Param("limit", strconv.Itoa(recordSample))
+func listExisting(ctx context.Context, client *apiclient.Client, r plan.Request) (doubt plan.Doubt, failed *plan.Response) {
+	o := metav1.ListOptions{FieldSelector: byName(r)}
+	if r.InDoubt >= plan.Quiet { // Newest is not needed before
+		o = metav1.ListOptions{Limit: recordSample}
 	}
-	began := time.Now()
-	result := request.MaxRetries(0).Do(ctx)
-	response, fails := d.failure(ctx, result, r)
-	d.config.Metrics.requested(plan.Look, response, time.Since(began))
+	list, failed, err := client.Probe(ctx, r, o)
 	switch {
-	case fails && isOwnRefusal(response) && r.InDoubt < plan.Believed:
-		return plan.Doubt{}, &response // an API server that has just started may not know the writer's roles yet
-	case fails && response.Code >= 400 && response.Code < 500 && response.Code != http.StatusTooManyRequests:
+	case failed != nil && apiclient.IsOwnRefusal(*failed) && r.InDoubt < plan.Believed:
+		return plan.Doubt{}, failed // an API server that has just started may not know the writer's roles yet
+	case failed != nil && failed.Code >= 400 && failed.Code < 500 && failed.Code != http.StatusTooManyRequests:
 		return plan.Doubt{}, nil
-	case fails:
-		return plan.Doubt{}, &response
-	}
-	list, err := listOf(result)
-	if err != nil {
+	case failed != nil:
+		return plan.Doubt{}, failed
+	case err != nil:
 		return plan.Doubt{}, nil
 	}
 	doubt.At = list.ResourceVersion
@@ -178,4 +160,9 @@ func (d *Client) listExisting(ctx context.Context, client rest.Interface, r plan
 		}
 	}
 	return doubt, nil
+}
+
+// byName returns the field selector of the object that a request names; it escapes the name.
+func byName(r plan.Request) string {
+	return fields.OneTermEqualSelector("metadata.name", r.Name).String()
 }

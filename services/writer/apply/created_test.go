@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -257,8 +258,8 @@ func TestWhatTheAPIServerRemembers(t *testing.T) {
 		{503, `{}`, false, 503},
 	} {
 		s, told := doubtful(t)
-		line := &answering{at: "watch=true", code: c.code, body: c.body}
-		r := open(t, s, knowing(told), line.by).Do(t.Context(), actor, doubted(plan.Believed), "")
+		line := &applytest.Answering{At: "watch=true", Code: c.code, Body: c.body}
+		r := open(t, s, knowing(told), line.By).Do(t.Context(), actor, doubted(plan.Believed), "")
 		if made := s.Created(podPath+"a") == 1; made != c.made || r.Code != c.want {
 			t.Errorf("%d %s: made: %t, and the answer is %+v", c.code, c.body, made, r)
 		}
@@ -290,8 +291,8 @@ func TestWhereTheAPIServerStands(t *testing.T) {
 	} {
 		s, told := doubtful(t)
 		r := doubted(0)
-		line := &answering{at: "fieldSelector", code: c.code, body: c.body}
-		got := open(t, s, knowing(told), line.by).Do(t.Context(), actor, r, "")
+		line := &applytest.Answering{At: "fieldSelector", Code: c.code, Body: c.body}
+		got := open(t, s, knowing(told), line.By).Do(t.Context(), actor, r, "")
 		if made := s.Created(podPath+"a") == 1; made != c.made || got.Code != c.want || !c.made && s.Answered("POST "+podPath[:len(podPath)-1]) > 0 {
 			t.Errorf("%d %s: made: %t, and the answer is %+v", c.code, c.body, made, got)
 		}
@@ -303,8 +304,8 @@ func TestWhereTheAPIServerStands(t *testing.T) {
 		if got := open(t, s, knowing("0")).Do(t.Context(), actor, r, ""); got.Reason != "NoAnswer" || got.Stood != want {
 			t.Errorf("the API server, which stood at %q, is to be caught up with at %q, want %q: %+v", stood, got.Stood, want, got)
 		}
-		line := &answering{at: "fieldSelector", code: 503, body: `{}`}
-		if got := open(t, s, knowing("0"), line.by).Do(t.Context(), actor, r, ""); got.Code != 503 || got.Stood != stood {
+		line := &applytest.Answering{At: "fieldSelector", Code: 503, Body: `{}`}
+		if got := open(t, s, knowing("0"), line.By).Do(t.Context(), actor, r, ""); got.Code != 503 || got.Stood != stood {
 			t.Errorf("when it cannot be asked where it stands, it is forgotten that it stood at %q: %+v", stood, got)
 		}
 	}
@@ -315,9 +316,9 @@ func TestWhereTheAPIServerStands(t *testing.T) {
 func TestWhatIsAskedInADoubt(t *testing.T) {
 	for since, want := range map[time.Duration]string{0: "fieldSelector=metadata.name%3Da", plan.Quiet - 1: "fieldSelector=metadata.name%3Da", plan.Quiet: "limit=500"} {
 		s, told := doubtful(t)
-		line := &answering{}
-		open(t, s, knowing(told), line.by).Do(t.Context(), actor, doubted(since), "")
-		asked := line.asked[0].URL.Query()
+		line := &applytest.Answering{}
+		open(t, s, knowing(told), line.By).Do(t.Context(), actor, doubted(since), "")
+		asked := line.Asked[0].URL.Query()
 		asked.Del("timeout")
 		if got := asked.Encode(); got != want {
 			t.Errorf("after %v it is asked for %s, want %s", since, got, want)

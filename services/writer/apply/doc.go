@@ -8,8 +8,11 @@
 //	   ▲            request ──┼──► in flight (MaxInFlight) ──► API server
 //	   └──Answer── request ◄──┘
 //
-// [EventRecorder] writes Kubernetes Events from one goroutine behind a bounded queue, so that Events
-// never delay a turn.
+// Before a create that may have happened before, the door finds out whether it has (created.go,
+// versions.go); and it proves that an owner is absent before a plan deletes a dependent (owners.go).
+// Single requests are package apiclient's. The questions of the command ask are answered by package
+// ask, and writes that need a key or a Secret are completed by package credentials. Package
+// eventrecorder writes Kubernetes Events through a door.
 //
 // Identity. With Impersonate the door makes a controller's requests as its service account in
 // kube-system, so that Kubernetes' own system:controller:* roles bound what it may do. In

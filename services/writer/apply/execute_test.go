@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -141,28 +141,7 @@ func TestRetriesAreCounted(t *testing.T) {
 	})
 	metrics := apply.NewMetrics()
 	carry(t, open(t, s, func(c *apply.Config) { c.Metrics = metrics }), plan.Options{}, creates(3)...)
-	if n := counted(t, metrics, "millrace_writer_retries_total", "create"); n != 1 {
+	if n := applytest.Counted(t, metrics.Collectors(), "millrace_writer_retries_total", "create"); n != 1 {
 		t.Errorf("%v retries are counted after one refusal", n)
 	}
-}
-
-// counted returns the value of a metric under a label.
-func counted(t *testing.T, m *apply.Metrics, name, label string) (n float64) {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, one := range f.GetMetric() {
-			for _, l := range one.GetLabel() {
-				if f.GetName() == name && l.GetValue() == label {
-					n += one.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
 }

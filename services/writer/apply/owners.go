@@ -4,16 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -25,7 +22,7 @@ type coordinate struct {
 
 // lookAtOwner reads an object as an owner reference names it. It merges concurrent reads of one
 // owner, as the dependents of a deleted owner make them.
-func (d *Client) lookAtOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request) plan.Response {
+func (d *Client) lookAtOwner(ctx context.Context, a Actor, client *apiclient.Client, r plan.Request) plan.Response {
 	at := coordinate{
 		owner: metav1.OwnerReference{
 			APIVersion: r.Owner.APIVersion, Kind: r.Owner.Kind, Name: r.Owner.Name, UID: r.Owner.UID,
@@ -33,23 +30,23 @@ func (d *Client) lookAtOwner(ctx context.Context, a Actor, client rest.Interface
 		namespace: r.Namespace,
 	}
 	answer, _, _ := d.ownerReads.Do(fmt.Sprint(a, at), func() (any, error) {
-		return d.findOwner(ctx, a, client, r, at), nil
+		return d.findOwner(ctx, client, r, at), nil
 	})
 	return answer.(plan.Response)
 }
 
-func (d *Client) findOwner(ctx context.Context, a Actor, client rest.Interface, r plan.Request, at coordinate) plan.Response {
+func (d *Client) findOwner(ctx context.Context, client *apiclient.Client, r plan.Request, at coordinate) plan.Response {
 	if _, gone := d.absentOwnerCache.Get(at); gone {
 		return plan.Response{Code: http.StatusNotFound, Reason: string(metav1.StatusReasonNotFound)}
 	}
 	owner := at.owner
-	mapped, err := d.mapping.find(owner)
+	mapped, err := d.discovery.Find(owner)
 	switch {
 	case meta.IsNoMatchError(err):
 		gk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
 		return plan.Response{Reason: plan.ReasonNoMatch, Message: gk.String()}
 	case err != nil:
-		return refusal(err, 0)
+		return apiclient.Refusal(err, 0)
 	}
 	look := plan.Request{
 		Command: r.Command, Verb: plan.Look, Name: owner.Name,
@@ -61,11 +58,11 @@ func (d *Client) findOwner(ctx context.Context, a Actor, client rest.Interface, 
 		}
 		look.Namespace = r.Namespace
 	}
-	response := d.readObject(ctx, a, client, look)
+	response := client.Read(ctx, look)
 	if response.Code == http.StatusNotFound && response.Cause == string(metav1.CauseTypeUnexpectedServerResponse) {
 		// The resource is missing, and not the object: the API server no longer serves the kind,
 		// and discovery is stale. Whether the owner exists is unknown.
-		d.mapping.renew()
+		d.discovery.Renew()
 		return plan.Response{Reason: plan.ReasonNoMatch, Message: owner.APIVersion + ", " + owner.Kind}
 	}
 	// An owner reference without a uid matches whatever uid the object has.
@@ -74,40 +71,4 @@ func (d *Client) findOwner(ctx context.Context, a Actor, client rest.Interface, 
 		d.absentOwnerCache.Add(at, struct{}{}, proofAge)
 	}
 	return response
-}
-
-// mapping finds the resource of a kind. For an unknown kind it repeats discovery, at most every
-// resetEvery.
-type mapping struct {
-	mapper *restmapper.DeferredDiscoveryRESTMapper
-	mu     sync.Mutex
-	last   time.Time
-}
-
-const resetEvery = 10 * time.Second
-
-func (m *mapping) find(owner metav1.OwnerReference) (*meta.RESTMapping, error) {
-	gvk := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind)
-	mapped, err := m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err == nil || !meta.IsNoMatchError(err) {
-		return mapped, err
-	}
-	if !m.renew() {
-		return nil, err
-	}
-	return m.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-}
-
-// renew drops the cached discovery, unless it did so within resetEvery, and reports whether it did.
-func (m *mapping) renew() bool {
-	m.mu.Lock()
-	stale := time.Since(m.last) > resetEvery
-	if stale {
-		m.last = time.Now()
-	}
-	m.mu.Unlock()
-	if stale {
-		m.mapper.Reset()
-	}
-	return stale
 }

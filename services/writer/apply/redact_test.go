@@ -13,6 +13,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -123,7 +125,9 @@ var doors = map[string]struct {
 	},
 	"their scale": {Request: owned(plan.Search, events.SubReadings), about: kinds.ReplicaSets.Name, at: "/scale"},
 	"readings of pods": {
-		Request: owned(plan.Search, events.SubReadings, cpuOf("")), about: kinds.Pods.Name, at: podsMetered,
+		Request: owned(plan.Search, events.SubReadings, autoscalingv2.MetricSpec{
+			Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU},
+		}), about: kinds.Pods.Name, at: "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods",
 	},
 	"readings of an object": {
 		Request: owned(plan.Search, events.SubReadings, autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
@@ -250,17 +254,19 @@ func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans s
 func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*fakeserver.Server, *apply.Client) {
 	t.Helper()
 	s := fakeserver.New(t)
-	s.Put(podPath+"b", "uid-b", object("b", nil)) // the record has it, and the storage goes on
-	putScale(s, 3, "app=web")
+	s.Put(podPath+"b", "uid-b", applytest.Object("b", nil)) // the record has it, and the storage goes on
+	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{
+		"spec": map[string]any{"replicas": 3}, "status": map[string]any{"replicas": 2, "selector": "app=web"},
+	})
 	s.Put("/apis/custom.metrics.k8s.io", "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
-	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
+	s.Put("/api/v1/namespaces/ns", "uid-ns", applytest.Object("ns", nil))
 	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
 		if r.Path == doors[what].forbidden {
 			f.Code = http.StatusForbidden
 		}
 		return cmp.Or(f, versionsGone(r))
 	})
-	return s, open(t, s, append([]func(*apply.Config){minting(t), certifying(t), func(c *apply.Config) {
+	return s, open(t, s, append([]func(*apply.Config){applytest.Minting(t), applytest.Certifying(t), func(c *apply.Config) {
 		c.Types = func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {
 			return nil, nil
 		}

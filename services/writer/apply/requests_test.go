@@ -3,10 +3,8 @@ package apply_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,68 +16,23 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
-
-// answering is a transport that answers the requests about objects whose URL has a text, and
-// passes on the others. It records the requests.
-type answering struct {
-	at      string
-	code    int
-	kind    string // the content type; empty: JSON
-	body    string
-	header  http.Header
-	through http.RoundTripper
-
-	mu    sync.Mutex
-	asked []*http.Request
-}
-
-// RoundTrip is [http.RoundTripper].
-func (a *answering) RoundTrip(r *http.Request) (*http.Response, error) {
-	a.mu.Lock()
-	a.asked = append(a.asked, r)
-	a.mu.Unlock()
-	if a.code == 0 || !ofObjects(r) || !strings.Contains(r.URL.String(), a.at) {
-		return a.through.RoundTrip(r)
-	}
-	if r.Body != nil {
-		_, _ = io.Copy(io.Discard, r.Body)
-	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	if a.kind != "" {
-		header.Set("Content-Type", a.kind)
-	}
-	for key, values := range a.header {
-		header[key] = values
-	}
-	return &http.Response{StatusCode: a.code, Header: header, Body: io.NopCloser(strings.NewReader(a.body)), Request: r}, nil
-}
-
-// ofObjects distinguishes requests about objects from those of discovery.
-func ofObjects(r *http.Request) bool { return strings.Count(r.URL.Path, "/") > 3 }
-
-// by makes a door use a transport.
-func (a *answering) by(c *apply.Config) {
-	c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper {
-		a.through = through
-		return a
-	}
-}
 
 // A door makes a request once if the API server asks to retry it later: the plan waits, and asks
 // before the retry whether the turn is still this writer's.
 func TestARequestIsNotMadeAgainUnasked(t *testing.T) {
 	for what, request := range doors {
-		line := &answering{
-			at: request.at, code: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"1"}},
-			body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`,
+		line := &applytest.Answering{
+			At: request.at, Code: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}},
+			Body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":429,"reason":"TooManyRequests"}`,
 		}
-		_, door := prepared(t, what, line.by)
+		_, door := prepared(t, what, line.By)
 		door.Do(t.Context(), actor, request.Request, "")
 		made := map[string]int{}
-		for _, r := range line.asked {
-			if ofObjects(r) {
+		for _, r := range line.Asked {
+			if applytest.OfObjects(r) {
 				made[r.Method+" "+r.URL.String()]++
 			}
 		}
@@ -100,21 +53,21 @@ func TestEachRequestHasItsSpan(t *testing.T) {
 		"readings of pods": "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods",
 	}
 	for what, request := range doors {
-		recorder, line := tracetest.New(), &answering{}
+		recorder, line := tracetest.New(), &applytest.Answering{}
 		tracer := recorder.Tracer("writer", trace.Options{})
-		_, door := prepared(t, what, line.by, func(c *apply.Config) { c.Trace = tracer })
+		_, door := prepared(t, what, line.By, func(c *apply.Config) { c.Trace = tracer })
 		turn := tracer.Relist(kinds.Pods.Name)
 		door.Do(trace.With(t.Context(), turn), actor, request.Request, "")
 		spans := map[string]tracetest.Span{}
 		for _, span := range recorder.Spans() {
 			spans[fmt.Sprintf("00-%v-%v-01", span.Context.TraceID(), span.Context.SpanID())] = span
 		}
-		for _, r := range line.asked {
+		for _, r := range line.Asked {
 			parent := r.Header.Get("Traceparent")
 			span, some := spans[parent]
 			delete(spans, parent)
 			looks := strings.HasPrefix(what, "a create") && r.Method == http.MethodGet // was it made before?
-			if !some && ofObjects(r) && !looks {
+			if !some && applytest.OfObjects(r) && !looks {
 				t.Errorf("%s: %s %s has no span, but the parent %q", what, r.Method, r.URL, parent)
 			}
 			if some && (span.Attributes["http.response.status_code"] == "" || span.Parent.SpanID() != trace.Context(turn.Trace()).SpanID()) {
@@ -139,11 +92,11 @@ func TestARequestOfNoTraceHasNoSpan(t *testing.T) {
 		tracer *trace.Tracer
 		ctx    context.Context
 	}{"no trace of the turn": {tracer, t.Context()}, "no traces at all": {nil, trace.With(t.Context(), span)}} {
-		line := &answering{}
-		_, door := prepared(t, "look", line.by, func(config *apply.Config) { config.Trace = c.tracer })
+		line := &applytest.Answering{}
+		_, door := prepared(t, "look", line.By, func(config *apply.Config) { config.Trace = c.tracer })
 		door.Do(c.ctx, actor, doors["look"].Request, "")
-		if len(line.asked) != 1 || line.asked[0].Header.Get("Traceparent") != "" || len(recorder.Spans()) > 0 {
-			t.Errorf("%s: %v, and the spans are %s", what, line.asked, recorder.Tree())
+		if len(line.Asked) != 1 || line.Asked[0].Header.Get("Traceparent") != "" || len(recorder.Spans()) > 0 {
+			t.Errorf("%s: %v, and the spans are %s", what, line.Asked, recorder.Tree())
 		}
 	}
 }
@@ -151,12 +104,12 @@ func TestARequestOfNoTraceHasNoSpan(t *testing.T) {
 // A malformed ask, or a malformed write that the door completes, is refused without a request.
 func TestWhatCannotBeReadIsRefused(t *testing.T) {
 	for _, what := range []string{"token", "a certificate", "signatures", "contents", "types", "the review itself", "objects", "their scale"} {
-		line := &answering{}
-		_, door := prepared(t, what, line.by)
+		line := &applytest.Answering{}
+		_, door := prepared(t, what, line.By)
 		r := doors[what].Request
 		r.Body = []byte(`7`)
-		if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusBadRequest || got.Reason != "Malformed" || got.Message == "" || len(line.asked) > 0 {
-			t.Errorf("%s: %+v, after %d requests", what, got, len(line.asked))
+		if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusBadRequest || got.Reason != "Malformed" || got.Message == "" || len(line.Asked) > 0 {
+			t.Errorf("%s: %+v, after %d requests", what, got, len(line.Asked))
 		}
 	}
 	_, door := prepared(t, "contents")
@@ -191,17 +144,17 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{"signatures", "/configmaps", `7`, none},
 		{"users", "/pods", `{"items":7}`, none},
 	} {
-		_, door := prepared(t, c.what, (&answering{at: c.at, code: http.StatusOK, body: c.body}).by)
+		_, door := prepared(t, c.what, (&applytest.Answering{At: c.at, Code: http.StatusOK, Body: c.body}).By)
 		got := door.Do(t.Context(), actor, doors[c.what].Request, "")
 		if got.Code != c.want.Code || got.Reason != c.want.Reason || got.Message == "" || len(got.Body) > 0 {
 			t.Errorf("%s, answered with %s: %+v", c.what, c.body, got)
 		}
 	}
-	_, door := prepared(t, "their scale", (&answering{at: "/scale", code: http.StatusOK, body: `{"spec":7}`}).by)
+	_, door := prepared(t, "their scale", (&applytest.Answering{At: "/scale", Code: http.StatusOK, Body: `{"spec":7}`}).By)
 	if got := door.Do(t.Context(), actor, doors["their scale"].Request, ""); !strings.Contains(string(got.Body), "the answer is no scale") {
 		t.Errorf("a scale that is none: %+v", got)
 	}
-	_, door = prepared(t, "contents", (&answering{at: "/pods", code: http.StatusOK, body: `[`}).by)
+	_, door = prepared(t, "contents", (&applytest.Answering{At: "/pods", Code: http.StatusOK, Body: `[`}).By)
 	if got := door.Do(t.Context(), actor, doors["contents"].Request, ""); !strings.Contains(string(got.Body), `"failure":"`) {
 		t.Errorf("pods that cannot be read are not in a namespace: %s", got.Body)
 	}
@@ -225,12 +178,12 @@ func TestAnswersInProtobuf(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", ResourceVersion: "7", Finalizers: []string{"f"}},
 	}
 	const form = "application/vnd.kubernetes.protobuf"
-	_, door := prepared(t, "look", (&answering{code: http.StatusOK, kind: form, body: encode(&pod)}).by)
+	_, door := prepared(t, "look", (&applytest.Answering{Code: http.StatusOK, Kind: form, Body: encode(&pod)}).By)
 	if got := door.Do(t.Context(), actor, doors["look"].Request, ""); got.Code != http.StatusOK || got.Object.UID != "u" || got.Object.ResourceVersion != "7" || !got.Object.Finalizers {
 		t.Errorf("a pod is %+v", got)
 	}
 	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, Items: []metav1.PartialObjectMetadata{pod}}
-	_, door = prepared(t, "contents", (&answering{at: "/pods", code: http.StatusOK, kind: form, body: encode(&list)}).by)
+	_, door = prepared(t, "contents", (&applytest.Answering{At: "/pods", Code: http.StatusOK, Kind: form, Body: encode(&list)}).By)
 	if got := door.Do(t.Context(), actor, doors["contents"].Request, ""); !strings.Contains(string(got.Body), `"uid":"u"`) || strings.Contains(string(got.Body), "failure") {
 		t.Errorf("a namespace with a pod holds %s", got.Body)
 	}
@@ -251,11 +204,11 @@ func TestHowMuchOfAnObjectIsAskedFor(t *testing.T) {
 		"a look": {"look", doors["look"].Request, "PartialObjectMetadata;", false}, "a read": {"read", doors["read"].Request, "application/json", true},
 		"a look by a list": {"list", glance, "PartialObjectMetadataList;", false}, "a read by a list": {"list", list, "application/json", true},
 	} {
-		line := &answering{}
-		s, door := prepared(t, c.of, line.by)
+		line := &applytest.Answering{}
+		s, door := prepared(t, c.of, line.By)
 		s.Put(podPath+"a", "uid-a", map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{"nodeName": "n1"}})
 		got := door.Do(t.Context(), actor, c.request, "")
-		last := line.asked[len(line.asked)-1].Header.Get("Accept")
+		last := line.Asked[len(line.Asked)-1].Header.Get("Accept")
 		if got.Code != http.StatusOK || got.Object.UID != "uid-a" || !strings.Contains(last, c.want) || c.whole != (last == "application/json") || c.whole != strings.Contains(string(got.Body), "n1") {
 			t.Errorf("%s asks for %q, and is answered %+v", what, last, got)
 		}
@@ -266,8 +219,8 @@ func TestHowMuchOfAnObjectIsAskedFor(t *testing.T) {
 func TestARefusalHoldsNothing(t *testing.T) {
 	for _, what := range []string{"an expiry", "users", "contents", "types", "a review", "objects", "token", "signatures"} {
 		s, door := prepared(t, what)
-		version := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
-		signer(s, "abcdef", goldenKey, nil)
+		version := applytest.KeepInfo(s, map[string]string{"kubeconfig": applytest.GoldenInfo})
+		applytest.KeepSigner(s, "abcdef", applytest.GoldenKey, nil)
 		request := doors[what].Request
 		switch what {
 		case "contents":
@@ -275,9 +228,9 @@ func TestARefusalHoldsNothing(t *testing.T) {
 		case "signatures":
 			request.Body = fmt.Appendf(nil, `{"metadata":{"uid":"c","resourceVersion":%q}}`, version)
 		}
-		line := &answering{at: "/cluster-info", code: http.StatusForbidden, body: `{}`}
+		line := &applytest.Answering{At: "/cluster-info", Code: http.StatusForbidden, Body: `{}`}
 		if what == "signatures" {
-			door = open(t, s, atNoon, func(c *apply.Config) {
+			door = open(t, s, applytest.AtNoon, func(c *apply.Config) {
 				c.REST.WrapTransport = func(through http.RoundTripper) http.RoundTripper {
 					return only{http.MethodPut, line, through}
 				}
@@ -288,9 +241,9 @@ func TestARefusalHoldsNothing(t *testing.T) {
 		}
 	}
 	s, door := prepared(t, "token")
-	version := keep(s, tokenType, map[string]string{"ca.crt": "ca", "token": canary, "namespace": "ns"})
+	version := applytest.Keep(s, applytest.TokenType, map[string]string{"ca.crt": "ca", "token": applytest.Canary, "namespace": "ns"})
 	full := sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken)
-	full.Name, full.Body = "key", fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q,"annotations":{%q:"builder",%q:"b"}}}`, version, nameKey, uidKey)
+	full.Name, full.Body = "key", fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q,"annotations":{%q:"builder",%q:"b"}}}`, version, applytest.NameKey, applytest.UIDKey)
 	if got := door.Do(t.Context(), actor, full, ""); got.Code != http.StatusOK || len(got.Body) > 0 || got.Object.ResourceVersion != version {
 		t.Errorf("a Secret that lacks nothing: %+v", got)
 	}

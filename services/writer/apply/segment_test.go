@@ -3,7 +3,6 @@ package apply_test
 import (
 	"context"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -45,22 +44,6 @@ func TestTheDoorBuildsNoOtherPath(t *testing.T) {
 	}
 	if requests := s.Requests(); len(requests) > 0 {
 		t.Errorf("requests were made: %v", requests)
-	}
-}
-
-// A metric whose name is no path segment is not requested.
-func TestAMetricIsNoPath(t *testing.T) {
-	s := fakeserver.New(t)
-	putScale(s, 1, "app=web")
-	c := ofWeb("ReplicaSet")
-	c.Body = []byte(`{"least":1,"most":5,"metrics":[{"type":"External","external":{"metric":{"name":"../../../../../api/v1/secrets"},"target":{"type":"Value"}}}]}`)
-	if said := read(t, open(t, s), c); said.Scale == nil || len(said.Metrics) != 1 || said.Metrics[0].Failure == "" {
-		t.Errorf("it is answered with %+v", said)
-	}
-	for _, r := range s.Requests() {
-		if strings.Contains(r.Path, "secrets") {
-			t.Errorf("asked for %s", r.Path)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 
@@ -132,22 +131,5 @@ func TestWhatALookTells(t *testing.T) {
 		if (o.Grace != nil) != (want.grace > 0) || o.Grace != nil && *o.Grace != want.grace {
 			t.Errorf("%s: the grace is %v", name, o.Grace)
 		}
-	}
-}
-
-// A malformed ask is refused without a request.
-func TestAQuestionThatCannotBeRead(t *testing.T) {
-	s := fakeserver.New(t)
-	putScale(s, 3, "app=web")
-	d := open(t, s)
-	before := len(s.Requests())
-	c := ofWeb("ReplicaSet")
-	c.Body = json.RawMessage(`{"least":"x"}`)
-	r := carry(t, d, plan.Options{}, c)[0]
-	if r.Status != events.Refused || r.Code != http.StatusBadRequest || r.Reason != "Malformed" {
-		t.Errorf("%+v", r)
-	}
-	if asked := s.Requests()[before:]; slices.ContainsFunc(asked, func(r fakeserver.Request) bool { return r.Path != "/apis" && r.Path != "/api" && r.Method != "GET" }) {
-		t.Errorf("asked was %+v", asked)
 	}
 }

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
+	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -39,7 +38,7 @@ var errExisted = errors.New("the object existed")
 // version of its creation, so no version can be left out. It reads for one create at a time: once
 // that is made, the record of the kind goes on, which settles the other doubts. An actor with a
 // limited rate reads nothing.
-func (d *Client) readVersions(ctx context.Context, a Actor, client rest.Interface, r plan.Request, doubt plan.Doubt) existence {
+func (d *Client) readVersions(ctx context.Context, a Actor, client *apiclient.Client, r plan.Request, doubt plan.Doubt) existence {
 	from, to, ok := doubt.Unread()
 	if _, limited := d.paces[a]; limited || !ok {
 		return notRead
@@ -55,7 +54,7 @@ func (d *Client) readVersions(ctx context.Context, a Actor, client rest.Interfac
 	reads, reading := errgroup.WithContext(ctx)
 	reads.SetLimit(versionReads)
 	for version := from; version <= to; version++ {
-		reads.Go(func() error { return d.absentAt(reading, client, r, version) })
+		reads.Go(func() error { return absentAt(reading, client, r, version) })
 	}
 	switch err := reads.Wait(); {
 	case errors.Is(err, errExisted):
@@ -70,18 +69,13 @@ func (d *Client) readVersions(ctx context.Context, a Actor, client rest.Interfac
 // absentAt returns nil if the API server had no object of the name at a version.
 //
 // Errors: errExisted; the version cannot be read, for example since it was compacted.
-func (d *Client) absentAt(ctx context.Context, client rest.Interface, r plan.Request, version uint64) error {
-	began := time.Now()
-	result := to(client, http.MethodGet, collection(r)).SetHeader("Accept", metadataOfAll).
-		Param("fieldSelector", byName(r)).
-		Param("resourceVersion", strconv.FormatUint(version, 10)).Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact)).
-		MaxRetries(0).Do(ctx)
-	response, failed := d.failure(ctx, result, r)
-	d.config.Metrics.requested(plan.Look, response, time.Since(began))
-	if failed {
-		return fmt.Errorf("read version %d: %s", version, response.Message)
+func absentAt(ctx context.Context, client *apiclient.Client, r plan.Request, version uint64) error {
+	list, failed, err := client.Probe(ctx, r, metav1.ListOptions{
+		FieldSelector: byName(r), ResourceVersion: strconv.FormatUint(version, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	})
+	if failed != nil {
+		return fmt.Errorf("read version %d: %s", version, failed.Message)
 	}
-	list, err := listOf(result)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read version %d: %w", version, err)

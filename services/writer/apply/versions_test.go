@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -74,8 +75,8 @@ func TestAnotherVersionProvesNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	told := s.Put(podPath+"old", "u", map[string]any{})
 	s.Put("/api/v1/nodes/n", "n", map[string]any{})
-	line := &answering{at: "resourceVersionMatch=Exact", code: http.StatusOK, body: `{"metadata":{"resourceVersion":"9"},"items":[]}`}
-	r := open(t, s, knowing(told), line.by).Do(t.Context(), actor, doubted(0), "")
+	line := &applytest.Answering{At: "resourceVersionMatch=Exact", Code: http.StatusOK, Body: `{"metadata":{"resourceVersion":"9"},"items":[]}`}
+	r := open(t, s, knowing(told), line.By).Do(t.Context(), actor, doubted(0), "")
 	if r.Reason != "NoAnswer" || s.Created(podPath+"a") > 0 {
 		t.Errorf("%+v", r)
 	}
