@@ -153,8 +153,8 @@ func (c *Client) Watch(ctx context.Context, r plan.Request, o metav1.ListOptions
 	return stream, nil
 }
 
-// options sets the options of a list or a watch. It takes those that this package's callers set,
-// and leaves out empty ones.
+// options sets the selectors, the version, the page, the time-out and the watch of a request. It
+// leaves out what is empty, and ignores the other options.
 func options(request *rest.Request, o metav1.ListOptions) *rest.Request {
 	for name, value := range map[string]string{
 		"labelSelector": o.LabelSelector, "fieldSelector": o.FieldSelector, "continue": o.Continue,

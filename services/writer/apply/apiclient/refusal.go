@@ -81,7 +81,7 @@ func (c *Client) refusal(ctx context.Context, r plan.Request, err error, code in
 }
 
 // redactRefusal removes the words of a refusal: it keeps code, reason, cause, field, and the name of
-// the webhook. A webhook can put its own words into all of these but the code, so discreet keeps a
+// the webhook. A webhook can put its own words into all of these but the code, so it keeps a
 // value only if the API server itself could have said it.
 func redactRefusal(r plan.Response) plan.Response {
 	if r.Code < 400 {

@@ -108,7 +108,7 @@ func (a Answerer) listable() (s *searched, gone *plan.Response) {
 	return s, nil
 }
 
-// list lists kinds, abreast at a time.
+// list lists kinds, maxLists at a time.
 func (s *searched) list(ctx context.Context, c *apiclient.Client, r plan.Request, of []resource) {
 	var under sync.WaitGroup
 	turns := make(chan struct{}, maxLists)
