@@ -72,85 +72,122 @@ type lab struct {
 	scratch string
 	limit   time.Duration
 
-	mu       sync.Mutex
-	measured map[string]time.Duration // how long each step takes with nothing broken
+	measuring sync.Mutex // one step is measured at a time
+	mu        sync.Mutex
+	measured  map[string]time.Duration // how long each step takes with nothing broken
 }
 
-// tryAll tries every mutant. Before that, each step must pass on the unchanged tree.
-func (l *lab) tryAll(ctx context.Context, all []mutant, jobs int) ([]finding, error) {
-	if err := l.measure(ctx, all); err != nil {
-		return nil, err
-	}
-	findings := make([]finding, len(all))
+// tryAll tries mutants, and calls done for each, one at a time. It begins none after until.
+//
+// Errors: a step fails on the unchanged tree; done fails.
+func (l *lab) tryAll(ctx context.Context, all []mutant, jobs int, until time.Time, done func(finding) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range max(jobs, 1) {
 		workers.Go(func() {
 			for i := range next {
-				findings[i] = l.try(ctx, all[i])
-				fmt.Fprintf(os.Stderr, "%3d/%d %s\n", i+1, len(all), findings[i].line())
+				f, err := l.try(ctx, all[i])
+				if ctx.Err() != nil {
+					return
+				}
+				if err == nil {
+					fmt.Fprintf(os.Stderr, "%3d/%d %s\n", i+1, len(all), f.line())
+					l.mu.Lock()
+					err = done(f)
+					l.mu.Unlock()
+				}
+				if err != nil {
+					stop(err)
+				}
 			}
 		})
 	}
-	for i := range all {
-		next <- i
+	for i := 0; i < len(all) && time.Now().Before(until) && ctx.Err() == nil; i++ {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
 	}
 	close(next)
 	workers.Wait()
-	return findings, ctx.Err()
+	return context.Cause(ctx)
 }
 
-// measure runs every step unbroken, because a test that always fails would kill every mutant.
-func (l *lab) measure(ctx context.Context, all []mutant) error {
-	for _, m := range all {
-		for _, name := range m.tests {
-			if _, known := l.measured[name]; known {
-				continue
-			}
-			began := time.Now()
-			out, err := l.test(ctx, stepOf(name), 20*time.Minute)
-			if err != nil {
-				return fmt.Errorf("the tests of %s fail before anything is broken: %w\n%s", name, err, out)
-			}
-			l.measured[name] = time.Since(began)
-			fmt.Fprintf(os.Stderr, "%-50s passes unbroken in %v\n", name, l.measured[name].Round(time.Second/10))
-		}
+// measure runs a step unbroken, if that has not been done: a step that fails would kill every mutant.
+func (l *lab) measure(ctx context.Context, name string) error {
+	l.measuring.Lock()
+	defer l.measuring.Unlock()
+	if l.took(name) > 0 {
+		return nil
 	}
+	began := time.Now()
+	out, err := l.test(ctx, stepOf(name), 20*time.Minute)
+	if err != nil {
+		return fmt.Errorf("the tests of %s fail before anything is broken: %w\n%s", name, err, out)
+	}
+	took := time.Since(began)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.measured[name] = took
+	fmt.Fprintf(os.Stderr, "%-50s passes unbroken in %v\n", name, took.Round(time.Second/10))
 	return nil
 }
 
-// try breaks the code and runs the tests until one notices.
-func (l *lab) try(ctx context.Context, m mutant) (f finding) {
-	began := time.Now()
+// took is how long a step takes with nothing broken; 0: not measured.
+func (l *lab) took(step string) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.measured[step]
+}
+
+// try breaks the code and runs the tests until one notices. Before that, each step must pass on the unchanged
+// tree.
+//
+// Errors: a step does not.
+func (l *lab) try(ctx context.Context, m mutant) (f finding, err error) {
+	began, measuring := time.Now(), time.Duration(0)
 	f = finding{mutant: m, fate: survived}
-	defer func() { f.took = time.Since(began) }()
+	defer func() { f.took = time.Since(began) - measuring }()
 	overlay, err := l.overlay(m)
 	if err != nil {
 		f.fate, f.says = misbuilt, err.Error()
-		return f
+		return f, nil
 	}
 	build := exec.CommandContext(ctx, "go", "build", "-o", os.DevNull, "-overlay", overlay, "./"+path.Dir(m.file))
 	build.Dir = l.root
 	if out, err := build.CombinedOutput(); err != nil {
 		f.fate, f.says = misbuilt, string(out)
-		return f
+		return f, nil
 	}
 	for _, name := range m.tests {
-		limit := max(l.limit, 10*l.measured[name])
-		out, err := l.test(ctx, stepOf(name), limit, "-overlay", overlay)
-		if err == nil {
-			continue
+		asked := time.Now()
+		if err := l.measure(ctx, name); err != nil {
+			return f, err
 		}
-		f.fate, f.by, f.test = killed, name, firstFailure(out)
-		switch {
-		case errors.Is(err, context.DeadlineExceeded), strings.Contains(out, "panic: test timed out"):
-			f.fate = hung
-		case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
-			f.fate, f.says = misbuilt, out // the tests never ran
+		measuring += time.Since(asked)
+		if f.fate, f.test, f.says = l.notices(ctx, name, overlay); f.fate != survived {
+			f.by = name
+			break
 		}
-		return f
 	}
-	return f
+	return f, nil
+}
+
+// notices runs a step with a mutant. If a test fails, test is the first one; says is the output of tests that
+// do not build.
+func (l *lab) notices(ctx context.Context, name, overlay string) (fate fate, test, says string) {
+	out, err := l.test(ctx, stepOf(name), max(l.limit, 10*l.took(name)), "-overlay", overlay)
+	switch {
+	case err == nil:
+		return survived, "", ""
+	case errors.Is(err, context.DeadlineExceeded), strings.Contains(out, "panic: test timed out"):
+		return hung, firstFailure(out), ""
+	case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
+		return misbuilt, firstFailure(out), out // the tests never ran
+	}
+	return killed, firstFailure(out), ""
 }
 
 // overlay writes the broken file, and returns the overlay file that makes the go command read it in place of
@@ -200,6 +237,9 @@ func firstFailure(out string) string {
 
 // report prints the result of every mutant.
 func report(to io.Writer, findings []finding, least float64) error {
+	if len(findings) == 0 {
+		return nil
+	}
 	noticed, unfit := 0, 0
 	for _, f := range findings {
 		fmt.Fprintln(to, f.line())

@@ -70,9 +70,9 @@ func main() {
 	flag.IntVar(&o.packages, "packages", 4, "draw the sample from so many packages only, as each must be built; 0 means all, of each its share and five at least")
 	flag.Uint64Var(&o.seed, "seed", 0, "what the sample is drawn by; 0 means the date")
 	flag.StringVar(&o.since, "since", "", "try generated mutants that earlier runs killed, according to the files of evidence that match this pattern, such as docs/evidence/mutants*.json, and fail where one survives now")
-	flag.DurationVar(&o.time, "time", 24*time.Hour, "begin no package, and with --since no mutant, after so long")
+	flag.DurationVar(&o.time, "time", 24*time.Hour, "begin no package, and of written mutants and with --since no mutant, after so long")
 	flag.DurationVar(&o.each, "each", 0, "for a package whose own tests take long: begin no more of its mutants after so long; 0 means no bound")
-	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none. If it has a run of generated mutants of this commit, drawn the same way, that run goes on")
+	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none. If it has a run of generated mutants of this commit, drawn the same way, that run goes on; so does a run of written mutants of any commit: it tries those whose code or tests have changed, or that no run has tried")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -230,7 +230,6 @@ func (f *factory) tryAll(ctx context.Context, possible, some map[*operator.Packa
 
 // runWritten tries the written mutants.
 func runWritten(ctx context.Context, root, scratch, commit string, o options, only *regexp.Regexp) error {
-	began := time.Now()
 	all, err := catalogue(root)
 	if err != nil {
 		return err
@@ -260,18 +259,11 @@ func runWritten(ctx context.Context, root, scratch, commit string, o options, on
 			return errors.New("nothing was tried; --leave-out-stale tries the others")
 		}
 	}
-	l := &lab{root: root, scratch: scratch, limit: o.limit, measured: map[string]time.Duration{}}
-	findings, err := l.tryAll(ctx, chosen, o.jobs)
+	made, err := readWritten(o.evidence)
 	if err != nil {
 		return err
 	}
-	result := errors.Join(report(os.Stdout, findings, o.least), stale)
-	if o.evidence != "" {
-		exit := 0
-		if result != nil {
-			exit = 1
-		}
-		return errors.Join(result, writtenProof(ctx, o.evidence, commit, time.Since(began), exit, findings))
-	}
-	return result
+	made.Commit = commit
+	l := &lab{root: root, scratch: scratch, limit: o.limit, measured: map[string]time.Duration{}}
+	return errors.Join(l.tryWritten(ctx, chosen, made, o), stale)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/millrace/millrace/cmd/evidence"
 )
 
 // row is the score of a package, or of all.
@@ -209,20 +205,4 @@ func (p *proof) add(dir string, all []outcome, drawn, of int, least float64) {
 func short(name string) string {
 	parts := strings.Split(name, ":")
 	return strings.Join(parts[len(parts)-2:], ":")
-}
-
-// writtenProof writes the evidence of a run over written mutants to docs/evidence.
-func writtenProof(ctx context.Context, file, commit string, took time.Duration, exit int, all []finding) error {
-	var whole row
-	var missed []string
-	for _, f := range all {
-		whole.count(f.fate)
-		if f.fate == survived {
-			missed = append(missed, f.name)
-		}
-	}
-	return evidence.Write(ctx, file, map[string]any{
-		"commit": commit, "seconds": int(took.Seconds()), "exitCode": exit, "all": whole, "survived": missed,
-		"seed": "none: all of those that are written down, in their order",
-	})
 }
