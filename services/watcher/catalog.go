@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/watcher/reflector"
 	"github.com/millrace/millrace/services/watcher/source"
 )
 
@@ -171,23 +172,29 @@ func (s *Service) start(ctx context.Context, kind kinds.Kind) {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
-	r := &running{stop: stop, done: make(chan struct{}), watch: &kindWatch{
-		kind: kind, bus: s.config.Bus, open: s.source.Kind, metrics: s.metrics, epoch: s.epoch, age: defaultLogAge, redact: s.config.Hide,
-		want:    func() kinds.Kind { return s.wantedNow(kind) },
-		served:  func(version string) bool { return s.serves(kind.Name, version) },
-		ensured: s.ensured[kind.Name], resuming: &s.resuming, overtaken: func() { s.giveUpTaken(kind.Name) }, tracing: newTracing(s.writes),
-		reports: make(chan struct{}, 1), epochClaims: make(chan struct{}, 1), shownAsked: make(chan struct{}, 1),
-		bounds: bounds{Bound: s.config.Bound.or(DefaultBound), leftOut: s.metrics.leaves(kind.Name)},
-	}}
+	c := s.reflectorConfig(kind)
+	c.Ensured = s.ensured[kind.Name]
 	if kindDefiners[kind.Name] {
-		r.watch.changed = func() { s.noteDefinerChange(time.Now()) }
+		c.Changed = func() { s.noteDefinerChange(time.Now()) }
 	}
+	r := &running{reflector: reflector.New(c), stop: stop, done: make(chan struct{})}
 	s.kinds[kind.Name] = r
 	s.metrics.begin(kind.Name)
 	go func() {
 		defer close(r.done)
-		r.watch.run(ctx)
+		r.reflector.Run(ctx)
 	}()
+}
+
+// reflectorConfig is what a Reflector of a kind needs.
+func (s *Service) reflectorConfig(kind kinds.Kind) reflector.Config {
+	return reflector.Config{
+		Kind: kind, Bus: s.config.Bus, Metrics: s.metrics.kinds, Epoch: s.epoch, Hide: s.config.Hide, Bound: s.config.Bound, Writes: s.writes,
+		Open:   s.source.Kind,
+		Want:   func() kinds.Kind { return s.wantedNow(kind) },
+		Served: func(version string) bool { return s.serves(kind.Name, version) },
+		Resume: s.resuming.acquire, Overtaken: func() { s.giveUpTaken(kind.Name) },
+	}
 }
 
 // wantedNow returns the kind as it is wanted by now: its preferred version may have changed.

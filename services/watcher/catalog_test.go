@@ -8,31 +8,23 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/kindlog"
 	"github.com/millrace/millrace/services/watcher/source"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
-// logged returns a context that keeps what is logged.
-func logged(t *testing.T) (ctx context.Context, log func() string) {
-	t.Helper()
-	logger := ktesting.NewLogger(ktesting.NopTL{}, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(2)))
-	return klog.NewContext(t.Context(), logger), logger.GetSink().(ktesting.Underlier).GetBuffer().String
-}
-
 // idle is a watcher that all kinds fall to and that runs no loop. It is for tests in virtual time.
-func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *server) {
+func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *watchertest.Server) {
 	t.Helper()
-	s, d := offline()
+	s, d := watchertest.Offline()
 	config := Config{Bus: b, ID: "one", Every: true}
-	d.config(&config)
+	config.REST = d.REST()
 	for _, option := range options {
 		option(&config)
 	}
@@ -51,20 +43,12 @@ func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *server)
 	return service, s
 }
 
-// anAiling is a bus whose answers can fail.
-func anAiling(b bus.Bus) *ailing {
-	return &ailing{
-		Bus: b, state: map[string]error{}, at: map[string]error{}, last: map[string]error{}, states: map[string]bus.State{},
-		torn: map[uint64]bool{}, missing: map[uint64]bool{},
-	}
-}
-
 // A search wakes the loop of Run once for each new catalog. The watcher logs a discovery error when
 // it changes.
 func TestWhatASearchTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := idle(t, memory.New(memory.Options{}))
-		ctx, log := logged(t)
+		ctx, log := watchertest.Logged(t)
 		woken := func() bool {
 			select {
 			case <-service.changed:
@@ -98,16 +82,16 @@ func TestWhatASearchTells(t *testing.T) {
 			t.Error("it does not wake when it is to be reminded")
 		}
 		service.reminder = time.Time{}
-		s.refuse[""] = 503
+		s.Refuse[""] = 503
 		for range 2 {
 			service.findKinds(ctx)
 		}
-		s.refuse[""] = 403
+		s.Refuse[""] = 403
 		service.findKinds(ctx)
 		if woken() || service.discoveryErr == nil {
 			t.Error("what fails wakes it")
 		}
-		clear(s.refuse)
+		clear(s.Refuse)
 		for range 2 {
 			service.findKinds(ctx)
 		}
@@ -119,7 +103,7 @@ func TestWhatASearchTells(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		s.refuse[""] = 500
+		s.Refuse[""] = 500
 		if service.findKinds(ended); service.discoveryErr != nil {
 			t.Errorf("what is ended fails with %v", service.discoveryErr)
 		}
@@ -143,9 +127,9 @@ func TestAChangedDefinitionStirs(t *testing.T) {
 // of scope, or have streams already; it stops when the kinds move.
 func TestTheStreamsOfOthersAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := anAiling(memory.New(memory.Options{}))
+		a := watchertest.NewAiling(memory.New(memory.Options{}))
 		service, _ := idle(t, a, func(c *Config) { c.Scope = BuiltIn })
-		ctx, log := logged(t)
+		ctx, log := watchertest.Logged(t)
 		want := []kinds.Kind{kinds.Pods.Kind, kinds.Nodes.Kind, kinds.Secrets.Kind, kinds.ConfigMaps.Kind}
 		made := func() (names []kinds.Name) {
 			all, err := a.Kinds(ctx)
@@ -179,11 +163,11 @@ func TestTheStreamsOfOthersAreMade(t *testing.T) {
 		if got := made(); len(got) != 1 || got[0] != third.Name || !service.ensured[third.Name] || service.ensured[first.Name] {
 			t.Errorf("made are the streams of %v, want those of %s", got, third.Name)
 		}
-		a.ensure = errors.New("refused")
+		a.EnsureErr = errors.New("refused")
 		if service.ensureOthers(ctx, theirs[:1], moved); service.ensured[first.Name] || !strings.Contains(log(), "Leaving the streams of a kind") {
 			t.Errorf("streams that cannot be made are there: %t, and it tells\n%s", service.ensured[first.Name], log())
 		}
-		a.ensure = nil
+		a.EnsureErr = nil
 		close(moved)
 		if service.ensureOthers(ctx, theirs[:1], moved); service.ensured[first.Name] {
 			t.Error("streams are made when the kinds have moved")
@@ -202,7 +186,7 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 		nodes := kinds.Nodes.Kind
 		nodes.Form = kinds.Metadata
 		service, _ := idle(t, memory.New(memory.Options{}), func(c *Config) { c.Kinds = []kinds.Kind{kinds.Pods.Kind, nodes} })
-		ctx, log := logged(t)
+		ctx, log := watchertest.Logged(t)
 		ctx, cancel := context.WithCancel(ctx)
 		for range 2 {
 			service.reconcile(ctx, nil)
@@ -267,7 +251,7 @@ func TestHowAKindIsWanted(t *testing.T) {
 func TestWhenAWatcherIsSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, _ := idle(t, memory.New(memory.Options{}), func(c *Config) { c.Kinds, c.Every = []kinds.Kind{kinds.Pods.Kind, kinds.Secrets.Kind}, false }, func(c *Config) { c.Scope = BuiltIn })
-		watch := &kindWatch{kind: kinds.Pods.Kind, metrics: newMetrics()}
+		watch := &kept{}
 		is := func(what, want string) {
 			t.Helper()
 			err := service.Checks()["synced"]()
@@ -276,17 +260,17 @@ func TestWhenAWatcherIsSynced(t *testing.T) {
 			}
 		}
 		is("before it is started", "pods: not started")
-		service.kinds["pods"] = &running{watch: watch}
+		service.kinds["pods"] = &running{reflector: watch}
 		is("before it is listed", errNotListed.Error())
 		watch.note(nil)
 		is("when it is listed", "")
 		watch.note(away)
 		is("when it is degraded", "away")
 		delete(service.kinds, "pods")
-		service.kinds["secrets"], service.taken["secrets"] = &running{watch: watch}, true
+		service.kinds["secrets"], service.taken["secrets"] = &running{reflector: watch}, true
 		watch.note(nil)
 		is("when another one is watched", "pods: not started")
-		service.kinds["pods"] = &running{watch: watch}
+		service.kinds["pods"] = &running{reflector: watch}
 		is("when both are", "")
 		delete(service.kinds, "secrets")
 		is("when what was taken is not", "secrets: not started")
@@ -299,13 +283,13 @@ func TestWhenAWatcherIsSynced(t *testing.T) {
 // newest recorded change asks the API server.
 func TestWhichEpochIsSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k, a := recorded(t, 2, 0)
+		k, a := recorded(t, 2)
 		service := &Service{config: Config{Bus: a}, epoch: storageepoch.New(), kinds: map[kinds.Name]*running{}}
 		ctx := t.Context()
 		doubts := func(kind kinds.Name) chan struct{} {
-			watch := &kindWatch{epochClaims: make(chan struct{}, 1)}
-			service.kinds[kind] = &running{watch: watch}
-			return watch.epochClaims
+			watch := &kept{claims: make(chan struct{}, 1)}
+			service.kinds[kind] = &running{reflector: watch}
+			return watch.claims
 		}
 		tell := func(kind kinds.Kind, d events.Delta) {
 			t.Helper()
@@ -338,30 +322,61 @@ func TestWhichEpochIsSeen(t *testing.T) {
 				t.Errorf("of kinds that are not watched it sees epoch %d (%v), and asks %d times", epoch, err, len(pods))
 			}
 		}
-		a.state[logPods] = away
+		a.StateErr[logPods] = away
 		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
 			t.Errorf("of a log that is away: %v", err)
 		}
-		a.state[logPods] = bus.ErrNoStream
+		a.StateErr[logPods] = bus.ErrNoStream
 		if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 {
 			t.Errorf("of a log that is gone: epoch %d, %v", epoch, err)
 		}
-		if delete(a.state, logPods); k.appender.Last() != 3 {
-			t.Fatalf("the log ends at %d", k.appender.Last())
+		if delete(a.StateErr, logPods); k.Last() != 3 {
+			t.Fatalf("the log ends at %d", k.Last())
 		}
-		a.torn[3] = true
-		if d, err := lastTold(ctx, a, "pods"); err != nil || d.Kind != "" {
+		a.Torn[3] = true
+		if d, err := kindlog.Newest(ctx, a, "pods"); err != nil || d.Kind != "" {
 			t.Errorf("of a log whose end is torn: %+v, %v", d, err)
 		}
 		if err := a.EnsureKind(ctx, kinds.Services.Kind); err != nil {
 			t.Fatal(err)
 		}
-		if d, err := lastTold(ctx, a, "services"); err != nil || d.Op != "" || d.Kind != "services" {
+		if d, err := kindlog.Newest(ctx, a, "services"); err != nil || d.Op != "" || d.Kind != "services" {
 			t.Errorf("of a log that is empty: %+v, %v", d, err)
 		}
-		a.kinds = away
+		a.KindsErr = away
 		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
 			t.Errorf("of a bus that is away: %v", err)
 		}
 	})
+}
+
+// Discovery runs again soon while something may have changed, and later when everything rests.
+func TestWhenKindsAreLookedForAgain(t *testing.T) {
+	t.Parallel()
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	service, _ := start(t, s, b, "one")
+	now := time.Now()
+	until := func(change func()) time.Duration {
+		service.mu.Lock()
+		service.config.Scope, service.waiting, service.discoveryErr, service.definerChangedAt = All, false, nil, now.Add(-time.Hour)
+		change()
+		service.mu.Unlock()
+		return service.untilDiscovery(now)
+	}
+	if got := until(func() {}); got != discoverResting {
+		t.Errorf("at rest in %v", got)
+	}
+	for what, change := range map[string]func(){
+		"something waits":   func() { service.waiting = true },
+		"it failed":         func() { service.discoveryErr = away },
+		"a kind was made":   func() { service.definerChangedAt = now.Add(-discoverSettled + 1) },
+		"makers are hidden": func() { service.config.Scope = Other },
+	} {
+		if got := until(change); got != discoverEvery && !(what == "makers are hidden" && service.watchesDefiners()) {
+			t.Errorf("%s: in %v", what, got)
+		}
+	}
+	if got := until(func() { service.definerChangedAt = now.Add(-discoverSettled) }); got != discoverResting {
+		t.Errorf("when a kind was made long ago: in %v", got)
+	}
 }

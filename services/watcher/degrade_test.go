@@ -10,186 +10,125 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 func every(c *Config) { c.Every = true }
 
-func (s *server) listed() (lists int) {
-	s.set(func() { lists = s.lists })
-	return lists
-}
-
 func TestAListIsReadInPagesWhereItIsNotStreamed(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.streams = false
-	s.change("ADDED", "a", 0)
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Streams = false
+	s.Change("ADDED", "a", 0)
 	service, _ := start(t, s, b, "one")
-	eventually(t, b, "is a")
-	s.change("DELETED", "a", 0)
-	eventually(t, b, "is a", "gone a")
-	if got := s.listed(); got != 1 {
+	watchertest.Eventually(t, b, "is a")
+	s.Change("DELETED", "a", 0)
+	watchertest.Eventually(t, b, "is a", "gone a")
+	if got := s.Listed(); got != 1 {
 		t.Errorf("%d whole lists, want 1", got)
 	}
-	until(t, service.Synced)
+	watchertest.Until(t, service.Synced)
 }
 
 func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.custom = true
-	s.refuse["widgets"] = http.StatusForbidden
-	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Custom = true
+	s.Refuse["widgets"] = http.StatusForbidden
+	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
 	service, _ := start(t, s, b, "one", every)
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
-	degraded := func(kind string) float64 { return testutil.ToFloat64(service.metrics.degraded.WithLabelValues(kind)) }
-	until(t, func() bool {
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
+	degraded := func(kind string) float64 { return valueOf(t, service, "millrace_watcher_degraded", kind) }
+	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), "widgets.example.com") && degraded("widgets.example.com") == 1
 	})
-	until(t, func() bool { return service.Checks()["api"]() == nil }) // one refused kind does not fail it
+	watchertest.Until(t, func() bool { return service.Checks()["api"]() == nil }) // one refused kind does not fail it
 	if all := service.unwatched(time.Now().Add(events.StallAfter)); len(all) != 1 || all[0].Kind != "widgets.example.com" || all[0].Reason == "" {
 		t.Errorf("it cannot watch %+v", all)
 	}
 	if all := service.unwatched(time.Now()); len(all) > 0 {
 		t.Errorf("after a moment it says that it cannot watch %+v", all)
 	}
-	until(t, func() bool { return degraded("pods") == 0 })
-	s.set(func() { clear(s.refuse) })
-	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
-	until(t, service.Synced)
-	until(t, func() bool { return degraded("widgets.example.com") == 0 })
+	watchertest.Until(t, func() bool { return degraded("pods") == 0 })
+	s.Set(func() { clear(s.Refuse) })
+	watchertest.Until(t, func() bool {
+		return fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))) == "[is w mark]"
+	})
+	watchertest.Until(t, service.Synced)
+	watchertest.Until(t, func() bool { return degraded("widgets.example.com") == 0 })
 }
 
 func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.refuse["pods"], s.after, s.once = http.StatusTooManyRequests, 1, true
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Refuse["pods"], s.After, s.Once = http.StatusTooManyRequests, 1, true
 	start(t, s, b, "one")
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
-	s.set(func() {
-		if len(s.asked) != 1 {
-			t.Errorf("%d requests were refused, want 1", len(s.asked))
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
+	s.Set(func() {
+		if len(s.Refused) != 1 {
+			t.Errorf("%d requests were refused, want 1", len(s.Refused))
 		}
-		if took := s.since[1].Sub(s.since[0]); took < 900*time.Millisecond {
+		if took := s.Requested[1].Sub(s.Requested[0]); took < 900*time.Millisecond {
 			t.Errorf("asked again after %v, not after the second it was told", took)
 		}
 	})
 }
 
-func TestPatienceIsShortWithWhoIsAwayAndLongWithWhoRefuses(t *testing.T) {
-	t.Parallel()
-	var p retryPause
-	away, busy := errors.New("connection refused"), apierrors.NewInternalError(errors.New("webhook"))
-	var longest time.Duration
-	for range 50 {
-		if pause := p.next(away); pause > time.Second {
-			t.Errorf("%v while no server answers", pause)
-		}
-		longest = max(longest, p.next(busy))
-	}
-	if longest < farPause/2 || longest > 2*farPause {
-		t.Errorf("at most %v while the server refuses", longest)
-	}
-	if pause := p.next(apierrors.NewTooManyRequests("later", 60)); pause < time.Minute {
-		t.Errorf("%v although told to wait a minute", pause)
-	}
-}
-
 func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	service, _ := start(t, s, b, "one")
 	watching(t, service) // or the list would be begun anew
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
 	address, handler := s.Listener.Addr().String(), s.Config.Handler
-	s.cut()
+	s.Cut()
 	s.CloseClientConnections()
 	s.Listener.Close()
-	until(t, func() bool { return service.checkSynced() != nil })
-	s.change("DELETED", "a", 0)
+	watchertest.Until(t, func() bool { return service.checkSynced() != nil })
+	s.Change("DELETED", "a", 0)
 	again := &http.Server{Handler: handler}
 	listener := listen(t, address)
 	go func() { _ = again.Serve(listener) }()
-	t.Cleanup(func() { s.cut(); again.Close() })
+	t.Cleanup(func() { s.Cut(); again.Close() })
 	const look = 10 * time.Millisecond
 	looks := 0 // while this process stands still, nothing is counted
-	for ; len(logOf(t, b)) < 3; looks++ {
+	for ; len(watchertest.LogOf(t, b)) < 3; looks++ {
 		if time.Sleep(look); time.Duration(looks)*look >= farPause/2 {
 			t.Fatalf("the watch has not gone on after %v", time.Duration(looks)*look)
 		}
 	}
-	eventually(t, b, "is a", "gone a")
-	if got := s.listed(); got != 1 {
+	watchertest.Eventually(t, b, "is a", "gone a")
+	if got := s.Listed(); got != 1 {
 		t.Errorf("%d lists, want 1: an outage loses no position", got)
-	}
-}
-
-func TestBookmarksAreStoredButNotEach(t *testing.T) {
-	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
-	service, stop := start(t, s, b, "one")
-	until(t, func() bool { return fmt.Sprint(ops(logOf(t, b))) == "[is a mark]" })
-	for range 10 {
-		s.bookmark()
-	}
-	s.change("ADDED", "b", 0)
-	eventually(t, b, "is a", "is b")
-	if got := fmt.Sprint(ops(logOf(t, b))); got != "[is a mark is b]" {
-		t.Errorf("ten bookmarks in a moment made the log %s", got)
-	}
-	service.mu.Lock()
-	watch := service.kinds["pods"].watch
-	service.mu.Unlock()
-	stop()
-	watch.marked = watch.marked.Add(-markEvery)
-	appender, err := b.Append(t.Context(), "pods")
-	if err != nil {
-		t.Fatal(err)
-	}
-	watch.appender = appender
-	reader, err := watch.source.Watch(t.Context(), watch.cursor.Version)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.bookmark()
-	if err := watch.handleEvent(t.Context(), <-reader.ResultChan()); err != nil {
-		t.Fatal(err)
-	}
-	log := logOf(t, b)
-	if newest := log[len(log)-1]; newest.Op != events.Mark || newest.ResourceVersion != fmt.Sprint(s.version) {
-		t.Errorf("after %v a bookmark of %d is stored as %s of %s", markEvery, s.version, newest.Op, newest.ResourceVersion)
 	}
 }
 
 func TestKindsComeAndGoAndComeBack(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	start(t, s, b, "one", every)
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
-	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
-	s.set(func() { s.custom = true })
-	told := func() string { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) }
-	until(t, func() bool { return told() == "[is w mark]" })
-	s.set(func() { s.custom = false })
-	s.cut()
-	until(t, func() bool { return told() == "[is w mark gone w mark]" })
-	s.set(func() { s.custom = true })
-	until(t, func() bool { return strings.HasPrefix(told(), "[is w mark gone w mark is w gap mark") })
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
+	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.Set(func() { s.Custom = true })
+	told := func() string { return fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))) }
+	watchertest.Until(t, func() bool { return told() == "[is w mark]" })
+	s.Set(func() { s.Custom = false })
+	s.Cut()
+	watchertest.Until(t, func() bool { return told() == "[is w mark gone w mark]" })
+	s.Set(func() { s.Custom = true })
+	watchertest.Until(t, func() bool { return strings.HasPrefix(told(), "[is w mark gone w mark is w gap mark") })
 }
 
 // TestTheStreamsOfARetiredKindGo: the watcher removes them when everything in them has expired, and
@@ -197,28 +136,30 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const age = time.Minute
-		s, d := offline()
+		s, d := watchertest.Offline()
 		b := memory.New(memory.Options{LogAge: age})
-		service, _ := start(t, s, b, "one", d.config, every)
-		s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
-		s.set(func() { s.custom = true })
+		service, _ := start(t, s, b, "one", through(d), every)
+		s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+		s.Set(func() { s.Custom = true })
 		stream := subject.LogStream("widgets.example.com")
-		told := func() string { return strings.Join(ops(logOfKind(t, b, "widgets.example.com")), " ") }
+		told := func() string {
+			return strings.Join(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com")), " ")
+		}
 		time.Sleep(10 * time.Second) // virtual, as all of them here
 		if got := told(); got != "is w mark" {
 			t.Fatalf("at first the log tells %q", got)
 		}
-		s.set(func() { s.custom = false })
-		s.cut()
+		s.Set(func() { s.Custom = false })
+		s.Cut()
 		time.Sleep(goneAfter + 10*time.Second)
 		if got := told(); !strings.HasSuffix(got, "gone w mark") {
 			t.Fatalf("when it is served no more the log tells %q", got)
 		}
-		ended := standing(t, b, stream).Last
+		ended := watchertest.Standing(t, b, stream).Last
 		time.Sleep(age - 15*time.Second)
 		service.wakeUp() // as its reminder does, later
 		time.Sleep(time.Second)
-		if at := standing(t, b, stream); at.Last != ended {
+		if at := watchertest.Standing(t, b, stream); at.Last != ended {
 			t.Errorf("before everything has expired it ends with %d, want %d", at.Last, ended)
 		}
 		time.Sleep(30 * time.Second)
@@ -227,7 +168,7 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 		if _, err := b.StreamState(t.Context(), stream); !errors.Is(err, bus.ErrNoStream) {
 			t.Errorf("when everything has expired it is there: %v", err)
 		}
-		s.set(func() { s.custom = true })
+		s.Set(func() { s.Custom = true })
 		time.Sleep(15 * time.Second)
 		if got := told(); got != "is w mark" {
 			t.Errorf("when it is served again the log tells %q", got)
@@ -237,13 +178,15 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 
 func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.custom = true
-	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Custom = true
+	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
 	service, stop := start(t, s, b, "one", every)
-	until(t, func() bool { return fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))) == "[is w mark]" })
+	watchertest.Until(t, func() bool {
+		return fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))) == "[is w mark]"
+	})
 	stop() // it would sweep beside us
-	s.set(func() { s.stale = true })
+	s.Set(func() { s.Stale = true })
 	service.findKinds(t.Context())
 	want, catalog, _ := service.wanted()
 	if contains(want, "widgets.example.com") || !catalog.Silent["example.com"] {
@@ -257,14 +200,14 @@ func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 
 func TestDiscoveryIsReadOnceWhileNothingChanges(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	service, stop := start(t, s, b, "one", every)
-	until(t, service.Synced)
+	watchertest.Until(t, service.Synced)
 	stop() // it would read what is new before us
 	if _, fresh, err := service.source.Discover(t.Context()); fresh || err != nil {
 		t.Errorf("the same catalog again: fresh %t, %v", fresh, err)
 	}
-	s.set(func() { s.custom = true })
+	s.Set(func() { s.Custom = true })
 	catalog, fresh, err := service.source.Discover(t.Context())
 	if !fresh || err != nil || !catalog.Serves("widgets.example.com", "v1") || catalog.Serves("widgets.example.com", "v2") {
 		t.Errorf("a new kind: fresh %t, %v, %v", fresh, catalog, err)
@@ -275,21 +218,23 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 	t.Parallel()
 	for name, later := range map[string]int{"the position is before ours": 0, "the position has passed ours": 20} {
 		t.Run(name, func(t *testing.T) {
-			s, b := serve(t), memory.New(memory.Options{})
-			s.change("ADDED", "a", 0)
-			s.change("ADDED", "lost", 0)
+			s, b := watchertest.Serve(t), memory.New(memory.Options{})
+			s.Change("ADDED", "a", 0)
+			s.Change("ADDED", "lost", 0)
 			_, stop := start(t, s, b, "one")
-			until(t, func() bool { return len(logOf(t, b)) == 3 })
-			s.change("MODIFIED", "a", 0)
-			eventuallySorted(t, b, "is a", "is a", "is lost")
+			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 })
+			s.Change("MODIFIED", "a", 0)
+			watchertest.EventuallySorted(t, b, "is a", "is a", "is lost")
 			stop()
-			s.restore(2) // a as it was first
+			s.Restore(2) // a as it was first
 			for i := range later {
-				s.change("ADDED", fmt.Sprint("later-", i), 0)
+				s.Change("ADDED", fmt.Sprint("later-", i), 0)
 			}
 			start(t, s, b, "two")
-			until(t, func() bool { return strings.HasSuffix(fmt.Sprint(ops(logOf(t, b))), "gone lost gap mark]") })
-			log := logOf(t, b)
+			watchertest.Until(t, func() bool {
+				return strings.HasSuffix(fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b))), "gone lost gap mark]")
+			})
+			log := watchertest.LogOf(t, b)
 			if newest := log[len(log)-1]; newest.Epoch != 1 {
 				t.Errorf("the epoch is %d, want 1", newest.Epoch)
 			}
@@ -311,32 +256,32 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 // watch finds out about the restore.
 func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.set(func() { s.custom = true })
-	s.change("ADDED", "a", 0)
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Set(func() { s.Custom = true })
+	s.Change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one", every)
-	eventuallySorted(t, b, "is a")
-	s.change("ADDED", "lost", 0)
-	s.change("MODIFIED", "a", 0)
-	eventuallySorted(t, b, "is a", "is a", "is lost")
+	watchertest.EventuallySorted(t, b, "is a")
+	s.Change("ADDED", "lost", 0)
+	s.Change("MODIFIED", "a", 0)
+	watchertest.EventuallySorted(t, b, "is a", "is a", "is lost")
 	for i := range 40 { // pods are at version 4, widgets far beyond
-		s.changeOf("widgets", "ADDED", fmt.Sprint("w-", i), func(*corev1.Pod) {})
+		s.ChangeOf("widgets", "ADDED", fmt.Sprint("w-", i), func(*corev1.Pod) {})
 	}
-	until(t, func() bool {
-		return strings.Contains(fmt.Sprint(ops(logOfKind(t, b, "widgets.example.com"))), "is w-39")
+	watchertest.Until(t, func() bool {
+		return strings.Contains(fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))), "is w-39")
 	})
 	stop()
-	s.restore(2)
+	s.Restore(2)
 	for range 10 {
-		s.change("MODIFIED", "a", 0)
+		s.Change("MODIFIED", "a", 0)
 	}
 	start(t, s, b, "two", every)
-	until(t, func() bool { // each of them at its own time
-		pods, widgets := logOf(t, b), logOfKind(t, b, "widgets.example.com")
-		return pods[len(pods)-1].Epoch >= 1 && widgets[len(widgets)-1].Epoch >= 1 && strings.Contains(fmt.Sprint(ops(pods)), "gone lost gap")
+	watchertest.Until(t, func() bool { // each of them at its own time
+		pods, widgets := watchertest.LogOf(t, b), watchertest.LogOfKind(t, b, "widgets.example.com")
+		return pods[len(pods)-1].Epoch >= 1 && widgets[len(widgets)-1].Epoch >= 1 && strings.Contains(fmt.Sprint(watchertest.Ops(pods)), "gone lost gap")
 	})
 	for _, kind := range []kinds.Name{"pods", "widgets.example.com"} {
-		if log := logOfKind(t, b, kind); log[len(log)-1].Epoch != 1 {
+		if log := watchertest.LogOfKind(t, b, kind); log[len(log)-1].Epoch != 1 {
 			t.Errorf("%s is in epoch %d, want one new one", kind, log[len(log)-1].Epoch)
 		}
 	}
@@ -344,7 +289,7 @@ func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 
 func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	brief := kinds.Pods.Kind
 	brief.Form = kinds.Metadata
 	if err := b.EnsureKind(t.Context(), brief); err != nil {
@@ -357,18 +302,18 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	if err := appender.Append(t.Context(), events.Message{Subject: subject.Mark("pods"), Header: events.EncodeDelta(events.Delta{Op: events.Mark}).Header}); err != nil {
 		t.Fatal(err)
 	}
-	s.change("ADDED", "a", 0)
+	s.Change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one") // metadata became full
-	eventually(t, b, "is a")
-	if form := logOf(t, b)[0].Form; form != kinds.Full {
+	watchertest.Eventually(t, b, "is a")
+	if form := watchertest.LogOf(t, b)[0].Form; form != kinds.Full {
 		t.Errorf("the object is on the bus in form %q", form)
 	}
-	until(t, func() bool { return len(logOf(t, b)) == 2 }) // its mark, from which the next one goes on
+	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 }) // its mark, from which the next one goes on
 	stop()
 	_, stop = start(t, s, b, "two", func(c *Config) { c.Kinds = []kinds.Kind{brief} }) // full stays
-	s.change("ADDED", "b", 0)
-	eventually(t, b, "is a", "is b")
-	if form := logOf(t, b)[2].Form; form != kinds.Full {
+	s.Change("ADDED", "b", 0)
+	watchertest.Eventually(t, b, "is a", "is b")
+	if form := watchertest.LogOf(t, b)[2].Form; form != kinds.Full {
 		t.Errorf("who wanted metadata turned the kind to form %q", form)
 	}
 	stop()
@@ -377,25 +322,25 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 // TestALogThatLostItsEndIsPaddedAndCompared: the watcher that stored what is lost still runs.
 func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
+		s, d := watchertest.Offline()
 		b := memory.New(memory.Options{})
-		s.change("ADDED", "a", 0)
-		start(t, s, b, "one", d.config)
+		s.Change("ADDED", "a", 0)
+		start(t, s, b, "one", through(d))
 		time.Sleep(5 * time.Second) // virtual, as all of them here
 		for range 3 {
-			s.change("MODIFIED", "a", 0)
+			s.Change("MODIFIED", "a", 0)
 		}
 		time.Sleep(time.Second) // they are flushed
 		if err := b.Truncate(logPods, 2); err != nil {
 			t.Fatal(err)
 		}
-		s.change("DELETED", "a", 0)
+		s.Change("DELETED", "a", 0)
 		time.Sleep(5 * time.Second)
-		log := logOf(t, b)
-		if got := fmt.Sprint(ops(log)); got != "[is a mark gap gap gap gone a gap mark]" {
+		log := watchertest.LogOf(t, b)
+		if got := fmt.Sprint(watchertest.Ops(log)); got != "[is a mark gap gap gap gone a gap mark]" {
 			t.Fatalf("the log tells %s", got)
 		}
-		if h := hole(t, log[6]); h.From != 3 || h.To != 5 || log[7].Census.Objects != 0 || log[7].Since != 8 {
+		if h := watchertest.Hole(t, log[6]); h.From != 3 || h.To != 5 || log[7].Census.Objects != 0 || log[7].Since != 8 {
 			t.Errorf("the gap says %+v, and the mark %d objects since %d", h, log[7].Census.Objects, log[7].Since)
 		}
 	})
@@ -410,12 +355,12 @@ func (strict) EnsureKind(context.Context, kinds.Kind) error {
 
 func TestOtherSettingsAreToldWithWhatToDo(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
 	service, _ := start(t, s, strict{b}, "one")
-	until(t, func() bool {
+	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), "max_age is 24h0m0s, want 1h0m0s") && strings.Contains(err.Error(), "edit the streams")
 	})

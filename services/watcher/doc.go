@@ -4,10 +4,8 @@
 //	Run ── membership.Run    heartbeats, and whether the API server answers: this decides
 //	  │                  which kinds fall to this watcher
 //	  ├─── discover      which kinds there are
-//	  ├─── reconcile     starts and stops kindWatch.run, as the other two say
-//	  └─── kindWatch.run   per kind: session after session
-//	         └ session     open the log, find the position; resume, or relist
-//	                       and compare with the log; then watch
+//	  ├─── reconcile     starts and stops Reflectors, as the other two say
+//	  └─── Reflector.Run per kind: session after session (package reflector)
 //
 // # What a log promises
 //
@@ -36,7 +34,7 @@
 //
 // Every mark names the message since which every existing object has been recorded; a reader that
 // wants what exists reads the log from there. When too many messages follow that one, the watcher
-// records the oldest objects again (keyframe.go). See docs/adr/0041.
+// records the oldest objects again (reflector/keyframe.go). See docs/adr/0041.
 //
 // # More than one watcher
 //

@@ -34,8 +34,6 @@ const (
 	// less than ten seconds.
 	askAfter     = 1500 * time.Millisecond
 	unshownAfter = 3 * time.Second
-	// showEvery bounds how often a watcher shows that it watches a kind.
-	showEvery = 2 * time.Second
 )
 
 // kindGuard is what this watcher knows of a kind that falls to another one.
@@ -177,23 +175,14 @@ func (s *Service) answerGuards(ctx context.Context) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if r := s.kinds[kinds.Name(kind)]; r != nil {
-				signal(r.watch.shownAsked)
+				r.reflector.ShowWatched()
 			}
 		})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot subscribe to the requests of other watchers")
-			pause(ctx, checkEvery)
+			pause(ctx, listenAgain)
 		}
 	}
-}
-
-// showWatched appends a mark, which proves that this watcher watches the kind.
-func (k *kindWatch) showWatched(ctx context.Context) error {
-	if time.Since(k.shownAt) < showEvery {
-		return nil
-	}
-	k.shownAt = time.Now()
-	return k.mark(ctx)
 }
 
 // checkWatched returns an error while kinds fall to watchers that have not shown that they watch

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // pretends sends heartbeats of a watcher of a scope that watches nothing, until stop is called.
@@ -45,7 +46,7 @@ func (c *cable) told(what string) (n int) {
 // marksOf counts the marks in the log of a kind.
 func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
 	t.Helper()
-	for _, d := range logOfKind(t, b, kind) {
+	for _, d := range watchertest.LogOfKind(t, b, kind) {
 		n += count(d.Op == events.Mark)
 	}
 	return n
@@ -55,11 +56,11 @@ func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
 // until another one has appended to its log. In the second half of that time a check fails.
 func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
+		s, d := watchertest.Offline()
 		b := &cable{Bus: memory.New(memory.Options{})}
 		leave := pretends(t, b.Bus, "mallory", All)
 		began := time.Now()
-		service, _ := start(t, s, b, "one", d.config, many)
+		service, _ := start(t, s, b, "one", through(d), many)
 		time.Sleep(2 * time.Second) // virtual
 		var theirs []kinds.Name
 		for _, k := range resources {
@@ -74,7 +75,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 			t.Fatalf("%d of %d kinds fall to the other watcher", len(theirs), len(resources))
 		}
 		when := func(holds func() bool) time.Duration {
-			until(t, holds)
+			watchertest.Until(t, holds)
 			return time.Since(began).Round(100 * time.Millisecond)
 		}
 		unshown := when(func() bool { return service.Checks()["watched"]() != nil })
@@ -114,7 +115,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		if err := other.Append(t.Context(), events.Seal(mark)); err != nil {
 			t.Fatal(err)
 		}
-		s.changeOf(string(first), "ADDED", "a", func(*corev1.Pod) {})
+		s.ChangeOf(string(first), "ADDED", "a", func(*corev1.Pod) {})
 		if time.Sleep(time.Second); service.watches(first) {
 			t.Errorf("%s is watched, although another watcher has appended to its log", first)
 		}
@@ -122,8 +123,8 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		if got := testutil.ToFloat64(service.metrics.taken); got != float64(len(theirs)-1) {
 			t.Errorf("%v kinds are counted as taken, want %d", got, len(theirs)-1)
 		}
-		if time.Sleep(takeOverAfter + 2*guardEvery); !service.watches(first) || !slices.Contains(ops(logOfKind(t, b, first)), "is a") {
-			t.Errorf("%s is not watched again, and its log tells %v", first, ops(logOfKind(t, b, first)))
+		if time.Sleep(takeOverAfter + 2*guardEvery); !service.watches(first) || !slices.Contains(watchertest.Ops(watchertest.LogOfKind(t, b, first)), "is a") {
+			t.Errorf("%s is not watched again, and its log tells %v", first, watchertest.Ops(watchertest.LogOfKind(t, b, first)))
 		}
 		leave()
 		time.Sleep(2 * time.Second)
@@ -136,9 +137,9 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 // A watcher shows that it watches a kind when another one asks, at most once in two seconds.
 func TestThatAKindIsWatchedIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
+		s, d := watchertest.Offline()
 		b := memory.New(memory.Options{})
-		start(t, s, b, "one", d.config)
+		start(t, s, b, "one", through(d))
 		time.Sleep(5 * time.Second) // virtual
 		if got := marksOf(t, b, "pods"); got != 1 {
 			t.Errorf("before anybody asks there are %d marks", got)
@@ -155,14 +156,14 @@ func TestThatAKindIsWatchedIsShown(t *testing.T) {
 				shown, marks = append(shown, time.Since(began)), now
 			}
 		}
-		inTime(t, "it is shown", shown, every2s(0, 8*time.Second)...)
+		watchertest.InTime(t, "it is shown", shown, every2s(0, 8*time.Second)...)
 	})
 }
 
 // A watcher asks a holder whose log stands still after one and a half seconds, and not before.
 func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, a := recorded(t, 1, 0)
+		_, a := recorded(t, 1)
 		c := &cable{Bus: a}
 		service := &Service{config: Config{Bus: c}}
 		held := map[kinds.Name]*kindGuard{"pods": {holder: "x", shown: true}}
@@ -182,12 +183,12 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 		if got := asks(); got != 1 || string(c.said[0]) != "pods" {
 			t.Errorf("after 1.5 s it is asked %d times: %s", got, c.said)
 		}
-		a.state[logPods] = away
+		a.StateErr[logPods] = away
 		time.Sleep(unshownAfter)
 		if asks(); len(held) != 1 {
 			t.Error("a bus that is away shows that its holder is")
 		}
-		delete(a.state, logPods)
+		delete(a.StateErr, logPods)
 		if got := asks(); got != 1 || len(held) != 1 {
 			t.Errorf("when the bus is there again it is asked %d times", got)
 		}
@@ -212,4 +213,72 @@ func TestAKindIsGivenUpOnce(t *testing.T) {
 	if service.unshownKinds = 1; service.checkWatched() == nil {
 		t.Error("one kind that is not shown to be watched is none")
 	}
+}
+
+// A watcher asks about a kind until the holder has shown itself, and not after that.
+func TestAHolderIsChallenged(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 1)
+	s, _ := start(t, watchertest.Serve(t), memory.New(memory.Options{}), "one")
+	service := &Service{config: Config{Bus: a}, members: s.members}
+	g := service.askWatcher(t.Context(), "pods", nil)
+	if g == nil || g.shown || g.from != 2 {
+		t.Fatalf("at first it is %+v", g)
+	}
+	since := g.since
+	if g = service.askWatcher(t.Context(), "pods", g); g.shown || !g.since.Equal(since) {
+		t.Errorf("while nothing is shown it is %+v", g)
+	}
+	if err := k.mark(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if g = service.askWatcher(t.Context(), "pods", g); !g.shown {
+		t.Errorf("when it is shown it is %+v", g)
+	}
+	a.StateErr[logPods] = away
+	if again := service.askWatcher(t.Context(), "pods", g); again != g {
+		t.Errorf("what was shown is asked for again: %+v", again)
+	}
+	if none := service.askWatcher(t.Context(), "pods", nil); none != nil {
+		t.Errorf("of a bus that is away it is %+v", none)
+	}
+	delete(a.StateErr, logPods)
+	if other := service.askWatcher(t.Context(), "pods", &kindGuard{holder: "other", shown: true, from: 9}); other.shown || other.from != 3 {
+		t.Errorf("of another holder it is %+v", other)
+	}
+}
+
+// One of the kinds that a holder has shown stands for all of them; when its log stands still, the
+// watcher doubts all.
+func TestOneKindStandsForItsHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 1)
+		service := &Service{config: Config{Bus: a}}
+		held := map[kinds.Name]*kindGuard{"pods": {holder: "x", shown: true}, "services": {holder: "x", shown: true}, "nodes": {holder: "y"}}
+		witnesses := map[string]*replicaLog{}
+		hear := func() { service.checkReplicas(t.Context(), held, witnesses) }
+		hear()
+		if w := witnesses["x"]; len(witnesses) != 1 || w.kind != "pods" || w.end != 2 {
+			t.Fatalf("the witnesses are %+v", witnesses)
+		}
+		time.Sleep(unshownAfter - 1) // virtual
+		if hear(); len(held) != 3 {
+			t.Errorf("before three seconds are over there are %d", len(held))
+		}
+		if err := k.mark(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		hear()
+		time.Sleep(unshownAfter - 1)
+		if hear(); len(held) != 3 {
+			t.Errorf("after a word there are %d", len(held))
+		}
+		time.Sleep(1)
+		if hear(); len(held) != 1 || held["nodes"] == nil {
+			t.Errorf("after three seconds of silence there are %d", len(held))
+		}
+		if hear(); len(witnesses) != 0 {
+			t.Errorf("of nothing that is shown there are witnesses %v", witnesses)
+		}
+	})
 }

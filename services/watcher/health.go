@@ -28,7 +28,7 @@ func (s *Service) checkSynced() error {
 		if r == nil {
 			return fmt.Errorf("%s: not started", kind.Name)
 		}
-		if synced, err := r.watch.status(); err != nil || !synced {
+		if synced, err := r.reflector.Status(); err != nil || !synced {
 			return fmt.Errorf("%s: not listed or degraded: %w", kind.Name, cmp.Or(err, errNotListed))
 		}
 	}
@@ -55,5 +55,5 @@ func (s *Service) Collectors() []prometheus.Collector {
 	members := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "millrace_watcher_members", Help: "Watchers whose heartbeats this one receives, itself included; 33 at most.",
 	}, func() float64 { return float64(s.members.Members()) })
-	return append(append(s.metrics.collectors(), members), s.writes.collectors()...)
+	return append(append(s.metrics.collectors(), members), s.writes.Collectors()...)
 }

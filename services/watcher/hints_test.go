@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // promptly is the time within which a kind must be watched again, whatever is sent on the bus.
@@ -27,11 +28,11 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, b := serve(t), memory.New(memory.Options{})
-			s.change("ADDED", "a", 0)
+			s, b := watchertest.Serve(t), memory.New(memory.Options{})
+			s.Change("ADDED", "a", 0)
 			service, _ := start(t, s, b, "one")
 			watching(t, service)
-			lists, asked := s.listed(), len(s.asks())
+			lists, asked := s.Listed(), len(s.Asks())
 			began := time.Now()
 			for n := 0; time.Since(began) < 3*time.Second; n++ {
 				if err := b.Broadcast("epoch", fmt.Appendf(nil, `{"epoch":%d,"by":"mallory"}`, epoch(n))); err != nil {
@@ -39,16 +40,16 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
-			if got := s.listed(); got != lists {
+			if got := s.Listed(); got != lists {
 				t.Errorf("%d lists, want %d", got, lists)
 			}
-			if got := len(s.asks()) - asked; got > 2 {
+			if got := len(s.Asks()) - asked; got > 2 {
 				t.Errorf("the API server was asked %d times", got)
 			}
-			s.change("MODIFIED", "a", 0)
-			eventually(t, b, "is a", "is a")
-			s.restore(2)
-			until(t, func() bool { return epochOf(t, b, "pods") == 1 })
+			s.Change("MODIFIED", "a", 0)
+			watchertest.Eventually(t, b, "is a", "is a")
+			s.Restore(2)
+			watchertest.Until(t, func() bool { return epochOf(t, b, "pods") == 1 })
 		})
 	}
 }
@@ -68,7 +69,7 @@ func many(c *Config) {
 // dies, and another process goes on sending its heartbeats.
 func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{{Bus: b}, {Bus: b}}
 	var services [2]*Service
 	for i, c := range cables {
@@ -76,7 +77,7 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	}
 	first, second := services[0], services[1]
 	shown := time.Now()
-	until(t, func() bool { // and long enough for the second to have asked about each kind
+	watchertest.Until(t, func() bool { // and long enough for the second to have asked about each kind
 		for _, k := range resources {
 			if first.watches(k) == second.watches(k) {
 				shown = time.Now()
@@ -89,13 +90,13 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	}
 	marks := 0
 	for _, k := range resources {
-		marks += len(logOfKind(t, b, k))
+		marks += len(watchertest.LogOfKind(t, b, k))
 	}
 	quiet := time.Now()
-	until(t, func() bool { return time.Since(quiet) > promptly })
+	watchertest.Until(t, func() bool { return time.Since(quiet) > promptly })
 	now := -marks
 	for _, k := range resources {
-		now += len(logOfKind(t, b, k))
+		now += len(watchertest.LogOfKind(t, b, k))
 	}
 	if most := 2*int(promptly/showEvery) + 2; now > most {
 		t.Errorf("%d marks were appended in %v in which nothing changed, want %d at most", now, promptly, most)
@@ -120,10 +121,10 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for _, name := range resources {
-		s.changeOf(string(name), "ADDED", "late", func(*corev1.Pod) {})
+		s.ChangeOf(string(name), "ADDED", "late", func(*corev1.Pod) {})
 	}
-	until(t, func() bool {
-		return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return lastOf(t, b, k).Op != events.Is })
+	watchertest.Until(t, func() bool {
+		return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return watchertest.LastOf(t, b, k).Op != events.Is })
 	})
 }
 
@@ -137,7 +138,7 @@ func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, b := serve(t), memory.New(memory.Options{})
+			s, b := watchertest.Serve(t), memory.New(memory.Options{})
 			go func() {
 				for n := 0; t.Context().Err() == nil; n++ {
 					for i := range 200 {
@@ -160,17 +161,11 @@ func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			for _, name := range resources {
-				s.changeOf(string(name), "ADDED", "a", func(*corev1.Pod) {})
+				s.ChangeOf(string(name), "ADDED", "a", func(*corev1.Pod) {})
 			}
-			until(t, func() bool {
-				return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return !service.watches(k) || lastOf(t, b, k).Op != events.Is })
+			watchertest.Until(t, func() bool {
+				return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return !service.watches(k) || watchertest.LastOf(t, b, k).Op != events.Is })
 			})
 		})
 	}
-}
-
-// asks are the times at which the server was asked for pods.
-func (s *server) asks() (times []time.Time) {
-	s.set(func() { times = append(times, s.since...) })
-	return times
 }

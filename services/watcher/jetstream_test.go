@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 	"github.com/millrace/millrace/pkg/events/stream/port"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // open opens a bus on a NATS server with a store, until close is called.
@@ -49,7 +49,7 @@ func logDir(t *testing.T, store string) string {
 // the log has lost is recorded again.
 func TestALogThatALostDiskTookBack(t *testing.T) {
 	t.Parallel()
-	s, store, backup := serve(t), t.TempDir(), t.TempDir()
+	s, store, backup := watchertest.Serve(t), t.TempDir(), t.TempDir()
 	session := func(id string, tell func(b bus.Bus)) {
 		b, close := open(t, store)
 		defer close()
@@ -57,17 +57,17 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 		defer stop()
 		tell(b)
 	}
-	s.change("ADDED", "a", 0)
-	session("one", func(b bus.Bus) { until(t, func() bool { return len(logOf(t, b)) == 2 }) })
+	s.Change("ADDED", "a", 0)
+	session("one", func(b bus.Bus) { watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 }) })
 	if err := os.CopyFS(backup, os.DirFS(logDir(t, store))); err != nil {
 		t.Fatal(err)
 	}
 	session("two", func(b bus.Bus) {
-		until(t, func() bool { return len(logOf(t, b)) == 2 })
+		watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 		for i := range 5 {
-			s.change("ADDED", fmt.Sprint("later-", i), 0)
+			s.Change("ADDED", fmt.Sprint("later-", i), 0)
 		}
-		until(t, func() bool { return len(logOf(t, b)) == 7 })
+		watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 7 })
 	})
 	log := logDir(t, store)
 	if err := os.RemoveAll(log); err != nil {
@@ -76,12 +76,12 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 	if err := os.CopyFS(log, os.DirFS(backup)); err != nil {
 		t.Fatal(err)
 	}
-	s.change("DELETED", "later-3", 0)
+	s.Change("DELETED", "later-3", 0)
 	session("three", func(b bus.Bus) {
-		s.change("ADDED", "new", 0)
-		until(t, func() bool {
+		s.Change("ADDED", "new", 0)
+		watchertest.Until(t, func() bool {
 			state := map[string]bool{}
-			for _, d := range logOf(t, b) {
+			for _, d := range watchertest.LogOf(t, b) {
 				if d.Ref.Name != "" {
 					state[d.Ref.Name] = d.Op == events.Is
 				}
@@ -95,7 +95,7 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 // change meanwhile.
 func TestTheServerOfTheBusRestarts(t *testing.T) {
 	t.Parallel()
-	s, store := serve(t), t.TempDir()
+	s, store := watchertest.Serve(t), t.TempDir()
 	address := free(t)
 	begin := func() *embedded.Server {
 		server, err := embedded.Serve(embedded.Options{Dir: store, Listen: address})
@@ -113,25 +113,25 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	service, stop := start(t, s, b, "one")
 	defer stop()
 	watching(t, service) // or the list would be begun anew
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
 	want := []string{"is a"}
 	for round := range 3 {
 		if err := server.Close(); err != nil {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			s.change("MODIFIED", "a", 0)
+			s.Change("MODIFIED", "a", 0)
 			name := fmt.Sprintf("pod-%d-%d", round, i)
-			s.change("ADDED", name, 0)
-			s.change("DELETED", name, 0)
+			s.Change("ADDED", name, 0)
+			s.Change("DELETED", name, 0)
 			want = append(want, "is a", "is "+name, "gone "+name)
 		}
 		server = begin()
-		eventually(t, b, want...)
+		watchertest.Eventually(t, b, want...)
 	}
-	until(t, service.Synced)
-	if got := s.listed(); got != 1 {
+	watchertest.Until(t, service.Synced)
+	if got := s.Listed(); got != 1 {
 		t.Errorf("%d lists, want 1", got)
 	}
 	stop()

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 const (
@@ -42,48 +43,48 @@ func every2s(from, to time.Duration) (all []time.Duration) {
 // watcher runs; every ten seconds otherwise.
 func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
+		s, d := watchertest.Offline()
 		b := memory.New(memory.Options{})
 		began := time.Now()
-		service, _ := start(t, s, b, "one", d.config, every, definitions)
+		service, _ := start(t, s, b, "one", through(d), every, definitions)
 		time.Sleep(85 * time.Second)
-		inTime(t, "after a start", d.since("apis", began), append(every2s(0, time.Minute), 70*time.Second, 80*time.Second)...)
+		watchertest.InTime(t, "after a start", d.Since("apis", began), append(every2s(0, time.Minute), 70*time.Second, 80*time.Second)...)
 
 		fails := began.Add(85 * time.Second)
-		s.set(func() { s.refuse["apis"] = http.StatusServiceUnavailable })
+		s.Set(func() { s.Refuse["apis"] = http.StatusServiceUnavailable })
 		time.Sleep(10 * time.Second) // virtual, as all of them here
-		inTime(t, "when it fails", d.since("apis", fails), every2s(5*time.Second, 9*time.Second)...)
+		watchertest.InTime(t, "when it fails", d.Since("apis", fails), every2s(5*time.Second, 9*time.Second)...)
 		if got := testutil.ToFloat64(service.metrics.undiscovered); got != 3 {
 			t.Errorf("%v failures are counted, want 3", got)
 		}
 		if err := service.Checks()["api"](); err == nil {
 			t.Error("a discovery that fails does not fail the check of the API server")
 		}
-		s.set(func() { clear(s.refuse) })
+		s.Set(func() { clear(s.Refuse) })
 		time.Sleep(time.Second + 15*time.Second)
-		inTime(t, "when it goes on", d.since("apis", fails.Add(10*time.Second)), time.Second, 11*time.Second)
+		watchertest.InTime(t, "when it goes on", d.Since("apis", fails.Add(10*time.Second)), time.Second, 11*time.Second)
 		if err := service.Checks()["api"](); err != nil {
 			t.Errorf("a discovery that goes on fails the check of the API server: %v", err)
 		}
 
 		stirred := time.Now()
-		s.changeOf("customresourcedefinitions", "ADDED", "widgets.example.com", func(*corev1.Pod) {})
+		s.ChangeOf("customresourcedefinitions", "ADDED", "widgets.example.com", func(*corev1.Pod) {})
 		time.Sleep(80 * time.Second)
 		const first = discoverEvery / 4
-		inTime(t, "after a definition has changed", d.since("apis", stirred), append(every2s(first, time.Minute+first), 70*time.Second+first)...)
+		watchertest.InTime(t, "after a definition has changed", d.Since("apis", stirred), append(every2s(first, time.Minute+first), 70*time.Second+first)...)
 
-		_, stop := start(t, s, b, "two", d.config)
+		_, stop := start(t, s, b, "two", through(d))
 		time.Sleep(10 * time.Second)
 		joined := time.Now()
 		time.Sleep(10 * time.Second)
-		if got := len(d.since("apis", joined)); got != 5 {
+		if got := len(d.Since("apis", joined)); got != 5 {
 			t.Errorf("beside another watcher it looks %d times in ten seconds, want 5", got)
 		}
 		stop()
 		time.Sleep(15 * time.Second)
 		left := time.Now()
 		time.Sleep(20 * time.Second)
-		if got := len(d.since("apis", left)); got != 2 {
+		if got := len(d.Since("apis", left)); got != 2 {
 			t.Errorf("alone again it looks %d times in twenty seconds, want 2", got)
 		}
 	})
@@ -92,23 +93,23 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 // A watcher whose scope lacks CRDs or APIServices, or both, cannot rest.
 func TestAScopeWithoutDefinitionsDoesNotRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
+		s, d := watchertest.Offline()
 		began := time.Now()
-		start(t, s, memory.New(memory.Options{}), "one", d.config, every, func(c *Config) { c.Scope = Other })
+		start(t, s, memory.New(memory.Options{}), "one", through(d), every, func(c *Config) { c.Scope = Other })
 		time.Sleep(3*time.Minute + time.Second)
-		inTime(t, "it looks", d.since("apis", began), every2s(0, 3*time.Minute)...)
+		watchertest.InTime(t, "it looks", d.Since("apis", began), every2s(0, 3*time.Minute)...)
 	})
 }
 
 // A watcher with a fixed list of kinds runs no discovery.
 func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
-		s.set(func() { s.custom = true })
+		s, d := watchertest.Offline()
+		s.Set(func() { s.Custom = true })
 		b := memory.New(memory.Options{})
-		service, _ := start(t, s, b, "one", d.config)
+		service, _ := start(t, s, b, "one", through(d))
 		time.Sleep(time.Minute)
-		if asked := d.since("apis", time.Time{}); len(asked) != 0 || service.watches(widgets) {
+		if asked := d.Since("apis", time.Time{}); len(asked) != 0 || service.watches(widgets) {
 			t.Errorf("it has looked %d times, and watches another kind: %t", len(asked), service.watches(widgets))
 		}
 		if !service.Synced() {
@@ -120,9 +121,9 @@ func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 // Run returns an error after a minute if the API server never answers, and after the eighth refusal
 // if it refuses.
 func TestHowLongAStartIsTried(t *testing.T) {
-	run := func(t *testing.T, d *direct) error {
+	run := func(t *testing.T, d *watchertest.Direct) error {
 		config := Config{Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"}
-		d.config(&config)
+		config.REST = d.REST()
 		service, err := New(config)
 		if err != nil {
 			t.Fatal(err)
@@ -134,31 +135,31 @@ func TestHowLongAStartIsTried(t *testing.T) {
 		return err
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, d := offline()
-		d.reachable(false)
+		_, d := watchertest.Offline()
+		d.Reachable(false)
 		began := time.Now()
 		if err := run(t, d); !errors.Is(err, ErrUnreachable) || time.Since(began) <= startPatience || time.Since(began) > startPatience+time.Second {
 			t.Errorf("it ends after %v: %v", time.Since(began), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
-		s.refuse[""] = http.StatusUnauthorized
+		s, d := watchertest.Offline()
+		s.Refuse[""] = http.StatusUnauthorized
 		began := time.Now()
-		if err := run(t, d); !errors.Is(err, ErrRefused) || len(d.since("api", began)) != 8 {
-			t.Errorf("it ends after %d refusals: %v", len(d.since("api", began)), err)
+		if err := run(t, d); !errors.Is(err, ErrRefused) || len(d.Since("api", began)) != 8 {
+			t.Errorf("it ends after %d refusals: %v", len(d.Since("api", began)), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
+		s, d := watchertest.Offline()
 		ctx, cancel := context.WithCancel(t.Context())
-		s.refuse[""] = http.StatusServiceUnavailable
+		s.Refuse[""] = http.StatusServiceUnavailable
 		service, err := New(Config{REST: nil, Bus: memory.New(memory.Options{})})
 		if err == nil || service != nil {
 			t.Error("a watcher is made without an API server")
 		}
 		config := Config{Bus: memory.New(memory.Options{}), ID: "one"}
-		d.config(&config)
+		config.REST = d.REST()
 		if service, err = New(config); err != nil {
 			t.Fatal(err)
 		}
@@ -175,17 +176,17 @@ func TestHowLongAStartIsTried(t *testing.T) {
 // expired.
 func TestWhenAKindIsRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
-		s.set(func() { s.custom = true })
-		s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+		s, d := watchertest.Offline()
+		s.Set(func() { s.Custom = true })
+		s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
 		b := memory.New(memory.Options{LogAge: 2 * time.Hour})
-		service, stop := start(t, s, b, "one", d.config, every)
-		log := func() string { return strings.Join(ops(logOfKind(t, b, widgets)), " ") }
+		service, stop := start(t, s, b, "one", through(d), every)
+		log := func() string { return strings.Join(watchertest.Ops(watchertest.LogOfKind(t, b, widgets)), " ") }
 		time.Sleep(9 * time.Second)
 		if got := log(); got != "is w mark" {
 			t.Fatalf("at first it is told as %s", got)
 		}
-		s.set(func() { s.custom = false })
+		s.Set(func() { s.Custom = false })
 		time.Sleep(2 * time.Second) // by then it is known
 		for range 8 {
 			time.Sleep(time.Second)
@@ -223,17 +224,17 @@ func TestWhenAKindIsRetired(t *testing.T) {
 // and once more when it can.
 func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := offline()
-		s.custom = true
-		s.refuse["widgets"] = http.StatusForbidden
+		s, d := watchertest.Offline()
+		s.Custom = true
+		s.Refuse["widgets"] = http.StatusForbidden
 		b := memory.New(memory.Options{})
 		if err := b.EnsureController(t.Context(), "any"); err != nil { // which makes the stream of reports
 			t.Fatal(err)
 		}
-		start(t, s, b, "one", d.config, every)
+		start(t, s, b, "one", through(d), every)
 		began := time.Now()
 		reports := func() (all []string) {
-			at := standing(t, b, subject.StatusStream)
+			at := watchertest.Standing(t, b, subject.StatusStream)
 			for sequence := at.First; sequence <= at.Last; sequence++ {
 				m, there, err := b.At(t.Context(), subject.StatusStream, sequence)
 				if err != nil || !there || m.Subject != subject.WatcherStatusSubject {
@@ -252,7 +253,7 @@ func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
 			return all
 		}
 		time.Sleep(57 * time.Second)
-		s.set(func() { clear(s.refuse) })
+		s.Set(func() { clear(s.Refuse) })
 		time.Sleep(23 * time.Second)
 		want := []string{"35s one[widgets.example.com]", "55s one[widgets.example.com]", "... one[]"}
 		if got := reports(); len(got) != 3 || !slices.Equal(got[:2], want[:2]) || !strings.HasSuffix(got[2], "one[]") {

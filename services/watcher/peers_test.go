@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // The pace at which watchers hear of each other; see package membership.
@@ -85,11 +86,11 @@ func (c *cabled) Append(ctx context.Context, m events.Message) error {
 }
 
 // pair starts two watchers and waits until one of them watches pods.
-func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (first, second int, services [2]*Service) {
+func pair(t *testing.T, s *watchertest.Server, cables [2]*cable, options ...func(*Config)) (first, second int, services [2]*Service) {
 	for i, c := range cables {
 		services[i], _ = start(t, s, c, fmt.Sprint("watcher-", i), options...)
 	}
-	until(t, func() bool {
+	watchertest.Until(t, func() bool {
 		for i, s := range services {
 			if s.members.Check() != nil || s.members.Others() != 1 || s.isActive() != s.members.First("pods") {
 				return false
@@ -105,17 +106,17 @@ func pair(t *testing.T, s *server, cables [2]*cable, options ...func(*Config)) (
 
 func TestASilentWatcherIsReplaced(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{{Bus: b}, {Bus: b}}
 	first, _, _ := pair(t, s, cables)
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
-	lists := s.listed()
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
+	lists := s.Listed()
 	cables[first].dead.Store(true)
 	cables[first].mute.Store(true)
-	s.change("MODIFIED", "a", 0)
-	eventually(t, b, "is a", "is a")
-	if got := s.listed(); got != lists {
+	s.Change("MODIFIED", "a", 0)
+	watchertest.Eventually(t, b, "is a", "is a")
+	if got := s.Listed(); got != lists {
 		t.Errorf("%d lists, want %d: who takes over goes on where the log ends", got, lists)
 	}
 }
@@ -124,7 +125,7 @@ func TestASilentWatcherIsReplaced(t *testing.T) {
 // relists none of them. No change is recorded twice or not at all.
 func TestKindsAreSharedOut(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	resources := []kinds.Name{"configmaps", "endpoints", "events", "limitranges", "pods", "secrets", "serviceaccounts", "services"}
 	many := func(c *Config) {
 		c.Kinds = nil
@@ -141,7 +142,7 @@ func TestKindsAreSharedOut(t *testing.T) {
 		}
 		return one, two
 	}
-	until(t, func() bool {
+	watchertest.Until(t, func() bool {
 		one, two := shares()
 		return one > 0 && two > 0 && one+two == len(resources) && first.Synced() && second.Synced()
 	})
@@ -149,13 +150,13 @@ func TestKindsAreSharedOut(t *testing.T) {
 	change := func() {
 		changes++
 		for _, name := range resources {
-			s.changeOf(string(name), "MODIFIED", "a", func(*corev1.Pod) {})
+			s.ChangeOf(string(name), "MODIFIED", "a", func(*corev1.Pod) {})
 		}
 	}
 	told := func() (all string) {
 		for _, name := range resources {
 			n := 0
-			for _, d := range logOfKind(t, b, name) {
+			for _, d := range watchertest.LogOfKind(t, b, name) {
 				n += count(d.Op == events.Is)
 			}
 			all += fmt.Sprint(n, " ")
@@ -164,8 +165,8 @@ func TestKindsAreSharedOut(t *testing.T) {
 	}
 	all := func() string { return strings.Repeat(fmt.Sprint(changes, " "), len(resources)) }
 	change()
-	until(t, func() bool { return told() == all() })
-	lists := s.listed()
+	watchertest.Until(t, func() bool { return told() == all() })
+	lists := s.Listed()
 	for range 5 {
 		change()
 	}
@@ -173,11 +174,11 @@ func TestKindsAreSharedOut(t *testing.T) {
 	for range 5 {
 		change()
 	}
-	until(t, func() bool { return told() == all() })
+	watchertest.Until(t, func() bool { return told() == all() })
 	if _, two := shares(); two != len(resources) {
 		t.Errorf("the one that is left watches %d kinds", two)
 	}
-	if got := s.listed(); got != lists {
+	if got := s.Listed(); got != lists {
 		t.Errorf("%d lists, want %d", got, lists)
 	}
 }
@@ -193,7 +194,7 @@ func count(is bool) int {
 // so that only its own time-out notices.
 func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	var cut [2]atomic.Bool
 	at := 0
 	wired := func(c *Config) {
@@ -205,16 +206,16 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 		}
 	}
 	first, second, services := pair(t, s, [2]*cable{{Bus: b}, {Bus: b}}, wired)
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
 	cut[first].Store(true)
-	s.change("MODIFIED", "a", 0)
-	eventually(t, b, "is a", "is a")
-	until(t, func() bool { return !services[first].isActive() && services[second].isActive() })
+	s.Change("MODIFIED", "a", 0)
+	watchertest.Eventually(t, b, "is a", "is a")
+	watchertest.Until(t, func() bool { return !services[first].isActive() && services[second].isActive() })
 	cut[first].Store(false)
-	until(t, func() bool { return services[first].isActive() && !services[second].isActive() })
-	s.change("MODIFIED", "a", 0)
-	eventually(t, b, "is a", "is a", "is a")
+	watchertest.Until(t, func() bool { return services[first].isActive() && !services[second].isActive() })
+	s.Change("MODIFIED", "a", 0)
+	watchertest.Eventually(t, b, "is a", "is a", "is a")
 }
 
 // wire is a connection that can be cut: no data passes, and neither end notices.
@@ -243,51 +244,51 @@ func (w *wire) Write(p []byte) (int, error) {
 // meanwhile; only the fence of the log keeps them apart.
 func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	cables := []*cable{{Bus: b}, {Bus: b}}
 	var services []*Service
 	for i, c := range cables {
 		c.deaf.Store(true)
 		service, _ := start(t, s, c, fmt.Sprint("watcher-", i))
 		services = append(services, service)
-		until(t, service.isActive)
+		watchertest.Until(t, service.isActive)
 	}
 	var want []string
 	for i := range 20 {
 		name := fmt.Sprintf("pod-%02d", i)
-		s.change("ADDED", name, 0)
+		s.Change("ADDED", name, 0)
 		if want = append(want, "is "+name); i%5 == 0 {
-			eventually(t, b, want...)
+			watchertest.Eventually(t, b, want...)
 		}
 	}
-	eventually(t, b, want...)
+	watchertest.Eventually(t, b, want...)
 	for _, c := range cables {
 		c.deaf.Store(false)
 	}
-	until(t, func() bool { return services[0].isActive() != services[1].isActive() })
-	s.change("ADDED", "last", 0)
-	eventually(t, b, append(want, "is last")...)
+	watchertest.Until(t, func() bool { return services[0].isActive() != services[1].isActive() })
+	s.Change("ADDED", "last", 0)
+	watchertest.Eventually(t, b, append(want, "is last")...)
 }
 
 func TestTheBusGoesAndComesBack(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	c := &cable{Bus: b}
 	service, _ := start(t, s, c, "one")
 	watching(t, service) // or the list would be begun anew
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
 	c.dead.Store(true)
-	s.change("MODIFIED", "a", 0)
-	s.change("DELETED", "a", 0)
-	until(t, func() bool {
+	s.Change("MODIFIED", "a", 0)
+	s.Change("DELETED", "a", 0)
+	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), errDead.Error())
 	})
 	c.dead.Store(false)
-	eventually(t, b, "is a", "is a", "gone a")
-	until(t, service.Synced)
-	if got := s.listed(); got != 1 {
+	watchertest.Eventually(t, b, "is a", "is a", "gone a")
+	watchertest.Until(t, service.Synced)
+	if got := s.Listed(); got != 1 {
 		t.Errorf("%d lists, want 1", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // TestScopesDivideTheKinds: each kind is in exactly one of the two scopes, and in all.
@@ -35,7 +36,7 @@ func TestScopesDivideTheKinds(t *testing.T) {
 // of the other's, although they hear each other.
 func TestWatchersOfTwoScopesDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	t.Cleanup(func() { _ = b.Close() })
 	own := []kinds.Kind{
 		kinds.Pods.Kind, kinds.ConfigMaps.Kind, kinds.Services.Kind, kinds.Nodes.Kind, kinds.Endpoints.Kind,
@@ -49,7 +50,7 @@ func TestWatchersOfTwoScopesDoNotWaitForEachOther(t *testing.T) {
 	}
 	services := map[Scope]*Service{BuiltIn: of(BuiltIn), Other: of(Other)}
 	for scope, service := range services {
-		until(t, func() bool {
+		watchertest.Until(t, func() bool {
 			for _, kind := range append(slices.Clone(own), kinds.Secrets.Kind) {
 				if service.watches(kind.Name) != scope.Has(kind.Name) {
 					return false

@@ -2,18 +2,15 @@ package watcher
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
-	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/kindlog"
 )
 
 // shareEpoch tells other processes which epoch the storage is in, and checks their claims, until the
@@ -51,7 +48,7 @@ func (s *Service) epochSeen(ctx context.Context, first bool) (epoch uint64, err 
 	looking.SetLimit(maxLogReads)
 	for _, kind := range all {
 		looking.Go(func() error {
-			d, err := lastTold(ctx, s.config.Bus, kind.Name)
+			d, err := kindlog.Newest(ctx, s.config.Bus, kind.Name)
 			mu.Lock()
 			defer mu.Unlock()
 			epoch = max(epoch, d.Epoch)
@@ -65,36 +62,9 @@ func (s *Service) epochSeen(ctx context.Context, first bool) (epoch uint64, err 
 	if first && latest.Kind != "" {
 		s.mu.Lock()
 		if r := s.kinds[latest.Kind]; r != nil {
-			signal(r.watch.epochClaims)
+			r.reflector.CheckEpoch()
 		}
 		s.mu.Unlock()
 	}
 	return epoch, err
-}
-
-// lastTold returns the newest delta of a log; the zero value where the log has none that can be
-// read.
-func lastTold(ctx context.Context, b bus.Bus, kind kinds.Name) (events.Delta, error) {
-	log, err := b.StreamState(ctx, subject.LogStream(kind))
-	var d events.Delta
-	if err == nil && log.Messages > 0 {
-		d, _, err = stored(ctx, b, subject.LogStream(kind), log.Last)
-	}
-	switch {
-	case errors.Is(err, bus.ErrNoStream), errors.Is(err, events.ErrDamaged):
-		return events.Delta{}, nil
-	case err != nil:
-		return events.Delta{}, fmt.Errorf("look at the log of %s: %w", kind, err)
-	}
-	d.Kind = kind
-	return d, nil
-}
-
-// errOldEpoch: the watch of another kind has found out that the storage went back.
-var errOldEpoch = fmt.Errorf("%w, as another kind has shown", errRewound)
-
-// inOldEpoch reports whether the storage is in a later epoch than this watch.
-func (k *kindWatch) inOldEpoch() bool {
-	epoch, _ := k.epoch.Now()
-	return epoch > k.cursor.Epoch
 }

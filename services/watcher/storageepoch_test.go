@@ -14,12 +14,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // epochOf returns the epoch of the newest delta of a kind's log.
 func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
 	t.Helper()
-	log := logOfKind(t, b, kind)
+	log := watchertest.LogOfKind(t, b, kind)
 	if len(log) == 0 {
 		return 0
 	}
@@ -30,21 +31,21 @@ func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
 // own.
 func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one")
-	eventuallySorted(t, b, "is a")
-	s.change("MODIFIED", "a", 0)
-	eventuallySorted(t, b, "is a", "is a")
+	watchertest.EventuallySorted(t, b, "is a")
+	s.Change("MODIFIED", "a", 0)
+	watchertest.EventuallySorted(t, b, "is a", "is a")
 	stop()
-	s.restore(1)
+	s.Restore(1)
 	_, stop = start(t, s, b, "two")
-	until(t, func() bool { return epochOf(t, b, "pods") == 1 })
+	watchertest.Until(t, func() bool { return epochOf(t, b, "pods") == 1 })
 	stop()
-	s.set(func() { s.custom = true })
-	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.Set(func() { s.Custom = true })
+	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
 	start(t, s, b, "three", every)
-	until(t, func() bool { return epochOf(t, b, "widgets.example.com") == 1 })
+	watchertest.Until(t, func() bool { return epochOf(t, b, "widgets.example.com") == 1 })
 	if at := epochOf(t, b, "pods"); at != 1 {
 		t.Errorf("pods went on to epoch %d", at)
 	}
@@ -54,10 +55,10 @@ func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 // number. A claim of a known epoch changes nothing.
 func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Change("ADDED", "a", 0)
 	service, _ := start(t, s, b, "one")
-	until(t, service.Synced)
+	watchertest.Until(t, service.Synced)
 	say := func(epoch uint64) {
 		t.Helper()
 		if err := storageepoch.Say(b, storageepoch.Claim{Epoch: epoch}); err != nil {
@@ -81,21 +82,21 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 		}
 	}
 	in := func(epoch uint64) bool { // the kind is fully recorded in the epoch
-		log := logOf(t, b)
+		log := watchertest.LogOf(t, b)
 		return len(log) > 0 && log[len(log)-1].Epoch == epoch && log[len(log)-1].Op == events.Mark
 	}
 	shows(3)
-	until(t, func() bool { say(3); return in(3) }) // the watcher may not be listening yet
-	before := len(logOf(t, b))
+	watchertest.Until(t, func() bool { say(3); return in(3) }) // the watcher may not be listening yet
+	before := len(watchertest.LogOf(t, b))
 	say(2)
 	say(3)
 	shows(4)
 	say(4)
-	until(t, func() bool { return in(4) })
-	log := logOf(t, b)
+	watchertest.Until(t, func() bool { return in(4) })
+	log := watchertest.LogOf(t, b)
 	at := slices.IndexFunc(log, func(d events.Delta) bool { return d.Epoch == 4 })
 	if again := log[before:at]; len(again) > 0 {
-		t.Errorf("what is no news made it say %v", ops(again))
+		t.Errorf("what is no news made it say %v", watchertest.Ops(again))
 	}
 	var hole events.Hole
 	for _, d := range log[at:] {
@@ -105,18 +106,9 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 			}
 		}
 	}
-	if want := errRewound.Error() + ", as another kind has shown"; hole.Reason != want {
+	if want := "the API server's history is not the one that was watched, as another kind has shown"; hole.Reason != want {
 		t.Errorf("the gap says %q, want %q", hole.Reason, want)
 	}
-}
-
-// lastOf returns the newest delta of a kind's log; the zero value when it has none.
-func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
-	t.Helper()
-	if log := logOfKind(t, b, kind); len(log) > 0 {
-		last = log[len(log)-1]
-	}
-	return last
 }
 
 // The storage went back to before a kind was defined. No session watches the kind, and controllers
@@ -125,34 +117,36 @@ func lastOf(t *testing.T, b bus.Bus, kind kinds.Name) (last events.Delta) {
 func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 	t.Parallel()
 	const widgets, gadgets kinds.Name = "widgets.example.com", "gadgets.example.com"
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
-	s.set(func() { s.custom = true })
-	s.changeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Change("ADDED", "a", 0)
+	s.Set(func() { s.Custom = true })
+	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
 	start(t, s, b, "one", every)
-	until(t, func() bool { return lastOf(t, b, widgets).Op == events.Mark && lastOf(t, b, "pods").Op == events.Mark })
+	watchertest.Until(t, func() bool {
+		return watchertest.LastOf(t, b, widgets).Op == events.Mark && watchertest.LastOf(t, b, "pods").Op == events.Mark
+	})
 	// A kind of which no watcher has recorded anything.
 	if err := b.EnsureKind(t.Context(), kinds.Kind{Name: gadgets, Version: "v1", Kind: "Gadget", Form: kinds.Metadata}); err != nil {
 		t.Fatal(err)
 	}
-	s.set(func() { s.custom = false })
+	s.Set(func() { s.Custom = false })
 	ended := func(kind kinds.Name, epoch, objects uint64) func() bool {
 		return func() bool {
-			d := lastOf(t, b, kind)
+			d := watchertest.LastOf(t, b, kind)
 			return d.Op == events.Mark && d.Epoch == epoch && d.Census.Known && d.Census.Objects == objects
 		}
 	}
 	for epoch := uint64(1); epoch <= 2; epoch++ {
-		before := len(logOfKind(t, b, "pods"))
-		s.change("MODIFIED", "a", 0)
-		until(t, func() bool { return len(logOfKind(t, b, "pods")) > before })
-		s.restore(2)
-		until(t, ended("pods", epoch, 1))
-		until(t, ended(widgets, epoch, 0))
+		before := len(watchertest.LogOfKind(t, b, "pods"))
+		s.Change("MODIFIED", "a", 0)
+		watchertest.Until(t, func() bool { return len(watchertest.LogOfKind(t, b, "pods")) > before })
+		s.Restore(2)
+		watchertest.Until(t, ended("pods", epoch, 1))
+		watchertest.Until(t, ended(widgets, epoch, 0))
 		if epoch == 1 {
-			until(t, ended(gadgets, epoch, 0))
+			watchertest.Until(t, ended(gadgets, epoch, 0))
 		}
 	}
 	// The watcher removes streams that hold nothing but marks.
-	until(t, func() bool { return len(logOfKind(t, b, gadgets)) == 0 })
+	watchertest.Until(t, func() bool { return len(watchertest.LogOfKind(t, b, gadgets)) == 0 })
 }

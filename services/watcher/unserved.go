@@ -11,8 +11,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/kindlog"
+	"github.com/millrace/millrace/services/watcher/reflector"
 	"github.com/millrace/millrace/services/watcher/source"
-	"github.com/millrace/millrace/services/watcher/translate"
 )
 
 // No session watches a kind that is on the bus but not served by the API server. Its log would not
@@ -80,7 +81,7 @@ func (s *Service) endKind(ctx context.Context, kind kinds.Kind) error {
 		return nil
 	}
 	s.stop(func(name kinds.Name) bool { return name == kind.Name })
-	epoch, err := s.retire(ctx, kind)
+	epoch, err := reflector.Retire(ctx, s.reflectorConfig(kind), s.position)
 	if err != nil {
 		return err
 	}
@@ -124,48 +125,8 @@ func (s *Service) removeRetired(ctx context.Context, kind kinds.Name) bool {
 // onlyMarks reports whether a log holds marks alone: its last mark links to the last message that is not
 // a mark, and that message has expired.
 func (s *Service) onlyMarks(ctx context.Context, kind kinds.Name, log bus.State) bool {
-	last, there, err := stored(ctx, s.config.Bus, subject.LogStream(kind), log.Last)
+	last, there, err := kindlog.At(ctx, s.config.Bus, kind, log.Last)
 	return err == nil && there && last.Op == events.Mark && last.After.Sequence < log.First
-}
-
-// retire records the end of every object of a kind that is not served, and a mark that says so, in
-// the epoch of the storage, which it returns. When the kind is served again, a session relists it.
-func (s *Service) retire(ctx context.Context, kind kinds.Kind) (epoch uint64, err error) {
-	appender, err := s.config.Bus.Append(ctx, kind.Name)
-	if err != nil {
-		return 0, err
-	}
-	defer appender.Close()
-	k := &kindWatch{kind: kind, bus: s.config.Bus, metrics: s.metrics, redact: s.config.Hide, appender: appender, epoch: s.epoch}
-	log, err := s.config.Bus.StreamState(ctx, subject.LogStream(kind.Name))
-	if err != nil {
-		return 0, fmt.Errorf("look at the log of %s: %w", kind.Name, err)
-	}
-	if err := k.link(ctx, log); err != nil {
-		return 0, err
-	}
-	c, _, err := readLog(ctx, s.config.Bus, kind.Name)
-	if err != nil {
-		return 0, err
-	}
-	k.countFrom(c)
-	position, err := s.position(ctx)
-	if err != nil {
-		return 0, err
-	}
-	epoch, _ = s.epoch.Now()
-	r := c.state.Compare(position, epoch)
-	s.epoch.Begin(r.Epoch())
-	k.cursor = translate.Cursor{Version: position, Epoch: r.Epoch()}
-	if err := k.recordEnds(ctx, r, c.broken); err != nil {
-		return 0, err
-	}
-	d := translate.Unserved(kind.Name, position, k.stamp(false))
-	d.Since = k.recordedSince()
-	if err := k.append(ctx, d); err != nil {
-		return 0, err
-	}
-	return r.Epoch(), k.flush(ctx)
 }
 
 // position returns the newest version of the storage.

@@ -14,7 +14,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/kindlog"
 	"github.com/millrace/millrace/services/watcher/source"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 var widget = kinds.Kind{Name: widgets, Version: "v1", Kind: "Widget", Namespaced: true, Form: kinds.Metadata}
@@ -46,21 +48,21 @@ func widgetsOn(t *testing.T, b bus.Bus, n int) {
 // each epoch, and after twenty minutes.
 func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := anAiling(memory.New(memory.Options{}))
+		a := watchertest.NewAiling(memory.New(memory.Options{}))
 		service, s := idle(t, a)
 		widgetsOn(t, a, 2)
-		ctx, log := logged(t)
+		ctx, log := watchertest.Logged(t)
 		sweep := func() { service.endUnserved(ctx, nil, source.Catalog{}) }
 		said := func(what, want string) {
 			t.Helper()
-			if got := strings.Join(ops(logOfKind(t, a.Bus, widgets)), " "); got != want {
+			if got := strings.Join(watchertest.Ops(watchertest.LogOfKind(t, a.Bus, widgets)), " "); got != want {
 				t.Errorf("%s: the log tells %q, want %q", what, got, want)
 			}
 		}
-		if a.kinds = away; true {
+		if a.KindsErr = away; true {
 			sweep()
 		}
-		if a.kinds = nil; !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot find kinds") {
+		if a.KindsErr = nil; !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot find kinds") {
 			t.Errorf("a bus that is away: waiting %t, missing %v", service.waiting, service.missing)
 		}
 		if sweep(); !service.waiting || len(service.missing) != 1 || !service.reminder.IsZero() {
@@ -71,27 +73,27 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 			t.Errorf("too soon: waiting %t, retired %v", service.waiting, service.retired)
 		}
 		time.Sleep(1)
-		a.state[subject.LogStream(widgets)] = away
+		a.StateErr[subject.LogStream(widgets)] = away
 		sweep()
 		if sweep(); !service.waiting || service.retired[widgets].err == nil || strings.Count(log(), "Cannot retire") != 1 {
 			t.Errorf("a log that is away: waiting %t, %+v, and it tells\n%s", service.waiting, service.retired, log())
 		}
-		delete(a.state, subject.LogStream(widgets))
-		a.last[subject.LogStream(widgets)] = away
+		delete(a.StateErr, subject.LogStream(widgets))
+		a.LastErr[subject.LogStream(widgets)] = away
 		if sweep(); strings.Count(log(), "Cannot retire") != 2 {
 			t.Errorf("a mark that is away is told as\n%s", log())
 		}
-		delete(a.last, subject.LogStream(widgets))
-		s.set(func() { s.refuse["namespaces"] = 403 })
+		delete(a.LastErr, subject.LogStream(widgets))
+		s.Set(func() { s.Refuse["namespaces"] = 403 })
 		if sweep(); strings.Count(log(), "Cannot retire") != 3 {
 			t.Errorf("a position that is not told is told as\n%s", log())
 		}
-		s.set(func() { clear(s.refuse) })
-		a.at[subject.LogStream(widgets)] = away
+		s.Set(func() { clear(s.Refuse) })
+		a.AtErr[subject.LogStream(widgets)] = away
 		if sweep(); strings.Count(log(), "Cannot retire") != 4 {
 			t.Errorf("a message that is away is told as\n%s", log())
 		}
-		delete(a.at, subject.LogStream(widgets))
+		delete(a.AtErr, subject.LogStream(widgets))
 		said("before it is retired", "is w0 is w1")
 		const gone = "is w0 is w1 gone w0 gone w1 mark"
 		at := time.Now()
@@ -99,7 +101,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 			t.Errorf("retired: waiting %t, %+v, reminded at %v", service.waiting, service.retired, service.reminder)
 		}
 		said("when it is retired", gone)
-		mark := lastOf(t, a.Bus, widgets)
+		mark := watchertest.LastOf(t, a.Bus, widgets)
 		if mark.ResourceVersion != "1" || !mark.Census.Known || mark.Census.Objects != 0 || mark.After.Sequence != 4 || mark.Since != 5 {
 			t.Errorf("the mark is %+v", mark)
 		}
@@ -112,7 +114,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		service.epoch.Begin(3)
 		sweep()
 		said("in a new epoch", gone+" mark mark")
-		if got := lastOf(t, a.Bus, widgets).Epoch; got != 3 || service.retired[widgets].epoch != 3 {
+		if got := watchertest.LastOf(t, a.Bus, widgets).Epoch; got != 3 || service.retired[widgets].epoch != 3 {
 			t.Errorf("it is in epoch %d, and retired in %d", got, service.retired[widgets].epoch)
 		}
 		if got := strings.Count(log(), "A kind is no longer served"); got != 1 {
@@ -172,28 +174,28 @@ func TestWhichStreamsAreRemoved(t *testing.T) {
 	for what, c := range map[string]struct {
 		objects int
 		mark    bool
-		change  func(*ailing)
+		change  func(*watchertest.Ailing)
 		removed bool
 	}{
-		"nothing":                        {0, false, func(*ailing) {}, true},
-		"an object":                      {1, false, func(*ailing) {}, false},
-		"an object and a mark":           {1, true, func(*ailing) {}, false},
-		"a mark":                         {0, true, func(*ailing) {}, true},
-		"a mark behind what has expired": {1, true, func(a *ailing) { a.states[logW] = bus.State{First: 2, Last: 2, Messages: 1} }, true},
-		"the last is not there":          {0, true, func(a *ailing) { a.missing[1] = true }, false},
-		"the last is torn":               {0, true, func(a *ailing) { a.torn[1] = true }, false},
-		"the log is away":                {0, false, func(a *ailing) { a.state[logW] = away }, false},
-		"they cannot be removed":         {0, false, func(a *ailing) { a.forgotten = away }, false},
+		"nothing":                        {0, false, func(*watchertest.Ailing) {}, true},
+		"an object":                      {1, false, func(*watchertest.Ailing) {}, false},
+		"an object and a mark":           {1, true, func(*watchertest.Ailing) {}, false},
+		"a mark":                         {0, true, func(*watchertest.Ailing) {}, true},
+		"a mark behind what has expired": {1, true, func(a *watchertest.Ailing) { a.States[logW] = bus.State{First: 2, Last: 2, Messages: 1} }, true},
+		"the last is not there":          {0, true, func(a *watchertest.Ailing) { a.Missing[1] = true }, false},
+		"the last is torn":               {0, true, func(a *watchertest.Ailing) { a.Torn[1] = true }, false},
+		"the log is away":                {0, false, func(a *watchertest.Ailing) { a.StateErr[logW] = away }, false},
+		"they cannot be removed":         {0, false, func(a *watchertest.Ailing) { a.DeleteErr = away }, false},
 	} {
-		a := anAiling(memory.New(memory.Options{}))
+		a := watchertest.NewAiling(memory.New(memory.Options{}))
 		widgetsOn(t, a, c.objects)
 		if c.mark {
 			log, err := a.Append(t.Context(), widgets)
 			if err != nil {
 				t.Fatal(err)
 			}
-			k := &kindWatch{kind: widget, bus: a, metrics: newMetrics(), appender: log}
-			if k.link(t.Context(), a.stands(t, logW)) != nil || k.mark(t.Context()) != nil {
+			after, err := kindlog.LastLink(t.Context(), a, widgets, a.Stands(t, logW))
+			if err != nil || (podLog{log}).append(t.Context(), events.Delta{Kind: widgets, Op: events.Mark, After: after, At: time.Now()}) != nil {
 				t.Fatal("it cannot be marked")
 			}
 		}

@@ -11,14 +11,18 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/watcher/causes"
+	"github.com/millrace/millrace/services/watcher/reflector"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/watcher/translate"
+	"github.com/millrace/millrace/services/watcher/versions"
 )
 
 var (
@@ -37,10 +41,10 @@ const (
 	discoverSettled = time.Minute
 	startPatience   = time.Minute
 	refusalsBefore  = 8
-	// defaultLogAge is assumed for a log whose settings have no age.
-	defaultLogAge  = 24 * time.Hour
-	requestTimeout = 10 * time.Second
-	reachTimeout   = 2 * time.Second
+	requestTimeout  = 10 * time.Second
+	reachTimeout    = 2 * time.Second
+	// listenAgain is the pause before the next attempt to subscribe to a topic.
+	listenAgain = time.Second
 	// goneAfter is how long a kind must be missing before its objects are
 	// reported gone: an API server that has just started serves custom kinds a
 	// little later than the others.
@@ -63,8 +67,8 @@ type Config struct {
 	// Hide is what must not reach the bus. The caller has made sure that no controller decides on
 	// it.
 	Hide redact.Policy
-	// Bound limits the versions of each object; see [Bound].
-	Bound Bound
+	// Bound limits the versions of each object; see [versions.Bound].
+	Bound versions.Bound
 	// Trace makes the spans; nil: there are none.
 	Trace *trace.Tracer
 }
@@ -75,7 +79,7 @@ type Service struct {
 	source  *source.Source
 	members *membership.Membership
 	metrics *metrics
-	writes  *recentWrites // nil without traces
+	writes  *causes.Writes // nil without traces
 	epoch   *storageepoch.Tracker
 
 	mu               sync.Mutex
@@ -102,10 +106,20 @@ type Service struct {
 	definerChanged chan struct{} // the catalog is about to change
 }
 
+// keeper keeps the log of one kind; see package reflector.
+type keeper interface {
+	Run(ctx context.Context)
+	Status() (synced bool, err error)
+	Unwatched(now time.Time) (u events.Unwatched, ok bool)
+	Report(d events.Damage)
+	CheckEpoch()
+	ShowWatched()
+}
+
 type running struct {
-	watch *kindWatch
-	stop  context.CancelFunc
-	done  chan struct{}
+	reflector keeper
+	stop      context.CancelFunc
+	done      chan struct{}
 }
 
 // New makes a watcher. It does not connect to the API server yet.
@@ -125,7 +139,7 @@ func New(config Config) (*Service, error) {
 		return nil, err
 	}
 	service := &Service{
-		config: config, source: s, metrics: newMetrics(), writes: newRecentWrites(config.Trace), epoch: storageepoch.New(), searched: !config.Every,
+		config: config, source: s, metrics: newMetrics(), writes: causes.NewWrites(config.Trace), epoch: storageepoch.New(), searched: !config.Every,
 		kinds: map[kinds.Name]*running{}, taken: map[kinds.Name]bool{}, missing: map[kinds.Name]time.Time{}, retired: map[kinds.Name]retiredKind{},
 		ensured: map[kinds.Name]bool{}, changed: make(chan struct{}, 1), definerChanged: make(chan struct{}, 1), definerChangedAt: time.Now(),
 	}
@@ -157,7 +171,7 @@ func (s *Service) Run(ctx context.Context) error {
 	looking.Go(func() { s.guard(ctx) })
 	looking.Go(func() { s.answerGuards(ctx) })
 	looking.Go(func() { s.reportUnwatched(ctx) })
-	looking.Go(func() { s.writes.listen(ctx, s.config.Bus, s.watches) })
+	looking.Go(func() { s.writes.Listen(ctx, s.config.Bus, s.watches) })
 	for ctx.Err() == nil {
 		moved := s.members.Changed()
 		_, over := s.epoch.Now()
@@ -178,7 +192,7 @@ func (s *Service) Run(ctx context.Context) error {
 
 // reach waits until the API server accepts the watcher's credentials.
 func (s *Service) reach(ctx context.Context) error {
-	var p retryPause
+	var p reflector.RetryPause
 	refusals, until := 0, time.Now().Add(startPatience)
 	for {
 		err := s.ask(ctx)
@@ -196,7 +210,7 @@ func (s *Service) reach(ctx context.Context) error {
 		case time.Now().After(until):
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		pause(ctx, p.next(err))
+		pause(ctx, p.Next(err))
 	}
 }
 
@@ -223,9 +237,21 @@ func (s *Service) note(ctx context.Context, respect *error, err error) {
 	}
 }
 
-func (s *Service) wakeUp() {
+func (s *Service) wakeUp() { signal(s.changed) }
+
+// signal sends a token, unless one is pending.
+func signal(look chan<- struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case look <- struct{}{}:
 	default:
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
 	}
 }

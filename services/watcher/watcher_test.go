@@ -10,19 +10,23 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
-	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/versions"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // start runs a watcher until the test ends or stop is called.
-func start(t *testing.T, s *server, b bus.Bus, id string, options ...func(*Config)) (service *Service, stop func()) {
+func start(t *testing.T, s *watchertest.Server, b bus.Bus, id string, options ...func(*Config)) (service *Service, stop func()) {
 	config := Config{REST: &rest.Config{Host: s.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: id}
 	for _, option := range options {
 		option(&config)
@@ -44,107 +48,49 @@ func start(t *testing.T, s *server, b bus.Bus, id string, options ...func(*Confi
 	return service, stop
 }
 
-func logOf(t *testing.T, b bus.Bus) (log []events.Delta) { return logOfKind(t, b, "pods") }
-
-func logOfKind(t *testing.T, b bus.Bus, kind kinds.Name) (log []events.Delta) {
-	at, err := b.StreamState(t.Context(), subject.LogStream(kind))
-	if err != nil {
-		return nil // not there yet
-	}
-	for sequence := at.First; sequence <= at.Last; sequence++ {
-		d, there, err := stored(t.Context(), b, subject.LogStream(kind), sequence)
-		if err != nil || !there {
-			t.Fatalf("message %d: there is %t, %v", sequence, there, err)
-		}
-		log = append(log, d)
-	}
-	return log
-}
-
-// eventually waits until the log holds these deltas, leaving marks out.
-func eventually(t *testing.T, b bus.Bus, want ...string) {
-	t.Helper()
-	var got []string
-	for end := time.Now().Add(patient); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		got = got[:0]
-		for _, d := range logOf(t, b) {
-			if d.Op != events.Mark {
-				got = append(got, strings.TrimSpace(string(d.Op)+" "+d.Ref.Name))
-			}
-		}
-		if fmt.Sprint(got) == fmt.Sprint(want) {
-			return
-		}
-	}
-	t.Fatalf("the log tells %q, want %q", got, want)
-}
-
 func TestEveryChangeIsToldOnceAcrossBrokenWatchesAndRestarts(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Change("ADDED", "a", 0)
 	_, stop := start(t, s, b, "one")
-	eventually(t, b, "is a")
-	s.change("MODIFIED", "a", 0)
-	eventually(t, b, "is a", "is a")
-	s.cut()
-	s.change("ADDED", "b", 0)
-	eventually(t, b, "is a", "is a", "is b")
+	watchertest.Eventually(t, b, "is a")
+	s.Change("MODIFIED", "a", 0)
+	watchertest.Eventually(t, b, "is a", "is a")
+	s.Cut()
+	s.Change("ADDED", "b", 0)
+	watchertest.Eventually(t, b, "is a", "is a", "is b")
 	stop()
-	s.change("DELETED", "a", 0)
+	s.Change("DELETED", "a", 0)
 	start(t, s, b, "two")
-	eventually(t, b, "is a", "is a", "is b", "gone a")
-	if s.mu.Lock(); s.lists != 1 {
-		t.Errorf("%d lists, want one: the rest resumes", s.lists)
+	watchertest.Eventually(t, b, "is a", "is a", "is b", "gone a")
+	if got := s.Listed(); got != 1 {
+		t.Errorf("%d lists, want one: the rest resumes", got)
 	}
-	s.mu.Unlock()
 }
 
 func TestDeletesDuringACompactionAreFound(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
-	s.change("ADDED", "a", 0)
-	s.change("ADDED", "b", 0)
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	s.Change("ADDED", "a", 0)
+	s.Change("ADDED", "b", 0)
 	_, stop := start(t, s, b, "one")
-	until(t, func() bool { return len(logOf(t, b)) == 3 }) // two objects and a mark
+	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 }) // two objects and a mark
 	stop()
-	s.change("DELETED", "a", 0)
-	s.change("DELETED", "b", 0)
-	s.change("ADDED", "b", 0) // another one of that name
-	s.forget()
+	s.Change("DELETED", "a", 0)
+	s.Change("DELETED", "b", 0)
+	s.Change("ADDED", "b", 0) // another one of that name
+	s.Forget()
 	start(t, s, b, "two")
-	until(t, func() bool { return strings.Contains(fmt.Sprint(ops(logOf(t, b))), "gap") })
-	if got := fmt.Sprint(ops(logOf(t, b)[3:])); !strings.HasPrefix(got, "[gone b is b gone a gap") {
+	watchertest.Until(t, func() bool { return strings.Contains(fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b))), "gap") })
+	if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b)[3:])); !strings.HasPrefix(got, "[gone b is b gone a gap") {
 		t.Errorf("the relist told %s", got)
 	}
-}
-
-// patient bounds the wait for what must happen, even on a slow machine.
-const patient = 5 * time.Minute
-
-func until(t *testing.T, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patient); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("timed out")
-		}
-	}
-}
-
-// eventuallySorted waits until the log holds these deltas, in any order.
-func eventuallySorted(t *testing.T, b bus.Bus, want ...string) {
-	t.Helper()
-	until(t, func() bool {
-		got := slices.DeleteFunc(ops(logOf(t, b)), func(s string) bool { return s == "mark" })
-		slices.Sort(got)
-		return slices.Equal(got, want)
-	})
 }
 
 // listen waits until an address is free again.
 func listen(t *testing.T, address string) (l net.Listener) {
 	t.Helper()
-	until(t, func() (ok bool) {
+	watchertest.Until(t, func() (ok bool) {
 		var err error
 		l, err = net.Listen("tcp", address)
 		return err == nil
@@ -152,22 +98,15 @@ func listen(t *testing.T, address string) (l net.Listener) {
 	return l
 }
 
-func ops(log []events.Delta) (text []string) {
-	for _, d := range log {
-		text = append(text, strings.TrimSpace(string(d.Op)+" "+d.Ref.Name))
-	}
-	return text
-}
-
 func TestWhatIsTooLargeIsToldInBrief(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{MaxMessage: 4096})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{MaxMessage: 4096})
 	start(t, s, b, "one")
-	until(t, func() bool { return len(logOf(t, b)) == 1 }) // the mark of an empty list
-	s.change("ADDED", "large", 8192)
-	s.change("ADDED", "small", 0)
-	eventually(t, b, "is large", "is small")
-	for _, d := range logOf(t, b) {
+	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
+	s.Change("ADDED", "large", 8192)
+	s.Change("ADDED", "small", 0)
+	watchertest.Eventually(t, b, "is large", "is small")
+	for _, d := range watchertest.LogOf(t, b) {
 		if want := map[string]kinds.Form{"large": kinds.Metadata, "small": kinds.Full}[d.Ref.Name]; d.Form != want {
 			t.Errorf("%v has form %q, want %q", d.Ref, d.Form, want)
 		}
@@ -176,22 +115,22 @@ func TestWhatIsTooLargeIsToldInBrief(t *testing.T) {
 
 func TestTheYoungerWatcherTakesOverWithoutDoubling(t *testing.T) {
 	t.Parallel()
-	s, b := serve(t), memory.New(memory.Options{})
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
-	s.change("ADDED", "a", 0)
-	eventually(t, b, "is a")
+	s.Change("ADDED", "a", 0)
+	watchertest.Eventually(t, b, "is a")
 	start(t, s, b, "two")
-	s.change("ADDED", "b", 0)
-	eventually(t, b, "is a", "is b")
+	s.Change("ADDED", "b", 0)
+	watchertest.Eventually(t, b, "is a", "is b")
 	stop()
-	s.change("ADDED", "c", 0)
-	eventually(t, b, "is a", "is b", "is c")
+	s.Change("ADDED", "c", 0)
+	watchertest.Eventually(t, b, "is a", "is b", "is c")
 }
 
 func TestRefusedCredentialsEndTheRun(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	s.refuse[""] = http.StatusUnauthorized
+	s := watchertest.Serve(t)
+	s.Refuse[""] = http.StatusUnauthorized
 	service, err := New(Config{REST: &rest.Config{Host: s.URL}, Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"})
 	if err != nil {
 		t.Fatal(err)
@@ -202,4 +141,177 @@ func TestRefusedCredentialsEndTheRun(t *testing.T) {
 	if service.Checks()["api"]() == nil {
 		t.Error("the api check passes")
 	}
+}
+
+// A watch that lasted ten seconds is retried at once; one that ended earlier continues the
+// back-off.
+func TestASettledWatchBeginsAnewAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, d := watchertest.Offline()
+		s.Refuse["pods"] = http.StatusForbidden
+		start(t, s, memory.New(memory.Options{}), "one", through(d))
+		fails := func(after time.Duration) []time.Duration {
+			s.Set(func() { clear(s.Refuse) })
+			time.Sleep(20*time.Second + after) // virtual; 15 s is the longest pause
+			from := time.Now()
+			s.Set(func() { s.Refuse["pods"] = http.StatusForbidden })
+			s.Cut()
+			time.Sleep(time.Minute)
+			return d.Since("pods", from)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := fails(20 * time.Second); len(got) < 4 || got[0] > 75*time.Millisecond || got[1]-got[0] > 75*time.Millisecond || got[2]-got[1] > 150*time.Millisecond {
+			t.Errorf("after a watch of half a minute it tries again after %v", got)
+		}
+	})
+}
+
+// A watcher never watches Secrets in full, does not change the config that it is given, and needs
+// an API server and a bus.
+func TestWhatAWatcherIsMadeOf(t *testing.T) {
+	t.Parallel()
+	secrets := kinds.Secrets.Kind
+	secrets.Form = kinds.Full
+	b := memory.New(memory.Options{})
+	given := Config{REST: &rest.Config{Host: "http://server"}, Bus: b, Kinds: []kinds.Kind{secrets, kinds.Pods.Kind}, Scope: Other}
+	service, err := New(given)
+	if err != nil || service.config.Kinds[0].Form != kinds.Metadata || service.config.Kinds[1].Form != kinds.Full || given.Kinds[0].Form != kinds.Full {
+		t.Errorf("it watches %+v, and was given %+v, %v", service.config.Kinds, given.Kinds, err)
+	}
+	for what, c := range map[string]Config{
+		"without an API server": {Bus: b}, "without a bus": {REST: given.REST}, "of another scope": {REST: given.REST, Bus: b, Scope: "odd"},
+		"of an address that is none": {REST: &rest.Config{Host: "http://[::1"}, Bus: b},
+	} {
+		if service, err := New(c); err == nil || service != nil {
+			t.Errorf("%s a watcher is made", what)
+		}
+	}
+	for _, scope := range append(slices.Clone(Scopes), "") {
+		if got, want := scope.group(), map[Scope]string{BuiltIn: "built-in", Other: "other"}[scope]; got != want {
+			t.Errorf("the watchers of %q are the group %q", scope, got)
+		}
+		if _, err := New(Config{REST: given.REST, Bus: b, Scope: scope}); err != nil {
+			t.Errorf("of the scope %q no watcher is made: %v", scope, err)
+		}
+	}
+	if fmt.Sprint(versions.DefaultBound) != "{8388608 102400}" {
+		t.Errorf("the bound is %v where none is said", versions.DefaultBound)
+	}
+}
+
+// TestAGapSaysSinceWhenItMayBe: the watcher is down until the API server has forgotten the changes
+// of that time.
+func TestAGapSaysSinceWhenItMayBe(t *testing.T) {
+	t.Parallel()
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	_, stop := start(t, s, b, "one")
+	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 })
+	s.Change("ADDED", "a", 0)
+	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
+	stop()
+	last := watchertest.LogOf(t, b)[1].At
+	s.Change("MODIFIED", "a", 0)
+	s.Change("ADDED", "b", 0)
+	s.Forget()
+	_, stop = start(t, s, b, "two")
+	defer stop()
+	watchertest.Until(t, func() bool { log := watchertest.LogOf(t, b); return len(log) > 2 && log[len(log)-1].Op == events.Mark })
+	log := watchertest.LogOf(t, b)
+	gap, mark := log[len(log)-2], log[len(log)-1]
+	if h := watchertest.Hole(t, gap); !h.Since.Equal(last) {
+		t.Errorf("changes may be missing since %v, and the last one told was at %v", h.Since, last)
+	}
+	if want := (events.Place{Known: true}); gap.Before != want {
+		t.Errorf("before the first gap there is one at %+v", gap.Before)
+	}
+	if want := (events.Place{Known: true, Sequence: uint64(len(log) - 1)}); mark.Before != want {
+		t.Errorf("the mark says that the gap is at %+v, want %+v", mark.Before, want)
+	}
+}
+
+// TestTheAuthorIsToldAcrossBrokenWatches: the watcher finds the author of a change from the version
+// before it, also when the watch was interrupted. A watcher that has just started does not know
+// that version, and does not guess.
+func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
+	t.Parallel()
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	at := metav1.NewTime(time.Unix(1_900_000_000, 0))
+	// All managers write in the same second; the API server sorts them by name.
+	write := func(managers ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.ManagedFields = nil
+			for _, m := range managers {
+				p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
+					Manager: m, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &at, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + m + `":{}}`)},
+				})
+			}
+		}
+	}
+	newest := func(version int) (d events.Delta) {
+		t.Helper()
+		watchertest.Until(t, func() bool {
+			var told []events.Delta
+			for _, d := range watchertest.LogOf(t, b) {
+				if d.Op == events.Is {
+					told = append(told, d)
+				}
+			}
+			if len(told) == version {
+				d = told[version-1]
+			}
+			return len(told) == version
+		})
+		return d
+	}
+	is := func(version int, want string) {
+		t.Helper()
+		if d := newest(version); d.Proven != (want != "") || d.Proven && d.By.Name != want {
+			t.Errorf("version %d is by %q, proven %v, want %q", version, d.By.Name, d.Proven, want)
+		}
+	}
+	s.ChangeOf("pods", "ADDED", "a", write("run"))
+	_, stop := start(t, s, b, "one")
+	is(1, "") // a list has found it
+	s.ChangeOf("pods", "MODIFIED", "a", write("label", "run"))
+	is(2, "label")
+	s.Cut()
+	s.ChangeOf("pods", "MODIFIED", "a", write("label", "note", "run"))
+	is(3, "note")
+	s.ChangeOf("pods", "MODIFIED", "a", write("label", "note", "run")) // a binding
+	is(4, "")
+	s.ChangeOf("pods", "ADDED", "b", write("create"))
+	is(5, "create")
+	stop()
+	start(t, s, b, "two")
+	s.ChangeOf("pods", "MODIFIED", "a", write("edit", "label", "note", "run"))
+	is(6, "")
+	s.ChangeOf("pods", "MODIFIED", "a", write("edit", "fix", "label", "note", "run"))
+	is(7, "fix")
+	s.ChangeOf("pods", "MODIFIED", "b", write("create", "patch"))
+	is(8, "")
+}
+
+// TestTheWatcherTellsOfAFight: a watch looks for fights in the changes that it receives.
+func TestTheWatcherTellsOfAFight(t *testing.T) {
+	t.Parallel()
+	s, b := watchertest.Serve(t), memory.New(memory.Options{})
+	service, _ := start(t, s, b, "one")
+	watching(t, service)
+	write := func(i int) {
+		what := "MODIFIED"
+		if i == 0 {
+			what = "ADDED"
+		}
+		s.ChangeOf("pods", what, "web", func(p *corev1.Pod) {
+			watchertest.ByWriter([]string{events.FieldManager, "pipeline"}[i%2])(p)
+			p.Generation, p.Spec.HostNetwork = int64(i+1), i%2 == 0
+		})
+	}
+	const enough = 3 + 10 // its create, the first change, and the second one, which is not a return yet
+	for i := range 2*enough - 1 {
+		write(i)
+	}
+	watchertest.Until(t, func() bool {
+		return valueOf(t, service, "millrace_watcher_fights_total", "pods") == 2
+	})
 }

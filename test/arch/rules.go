@@ -140,6 +140,11 @@ var layers = []Layer{
 		Because: "each service is a pure middle between two doors",
 	},
 	{
+		Name: "memory of versions (L1)", Packages: []string{"services/watcher/versions"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{"services/watcher/translate"}),
+		Because: "what follows from the versions that an object had is a matter of the versions and the time",
+	},
+	{
 		Name: "the writer's limits (L1)", Packages: []string{"services/writer/limits"}, Pure: true,
 		May:     list(vocabulary, apiTypes, []string{"sigs.k8s.io/yaml"}),
 		Because: "which writes are held follows from the configuration, the outcomes and the time",
@@ -241,6 +246,37 @@ var layers = []Layer{
 		Because: "shadow mode needs a bus and the cache, and no door to anything",
 	},
 	{
+		Name: "causes (L3)", Packages: []string{"services/watcher/causes"},
+		May: list(vocabulary, apiTypes, instruments, kit, []string{
+			"pkg/events/bus", "pkg/events/trace", "services/watcher/versions",
+			// Its tests record changes on a bus in memory.
+			"pkg/events/stream/memory", "services/watcher/translate", "services/watcher/watchertest",
+		}),
+		Because: "the cause of a change follows from the change and from what writers report on the bus; the API server is not asked",
+	},
+	{
+		Name: "reflector (L3)", Packages: []string{"services/watcher/reflector"},
+		May: list(vocabulary, apiTypes, instruments, kit, []string{
+			"pkg/events/bus", "pkg/events/storageepoch", "services/watcher/source", "services/watcher/translate",
+			"services/watcher/causes", "services/watcher/kindlog", "services/watcher/versions",
+			"pkg/events/stream/memory", "pkg/events/trace", "services/watcher/watchertest", // its tests record on a bus in memory
+		}),
+		Because: "what keeps the log of one kind knows the door to the API server and the bus, and nothing of other kinds and watchers",
+	},
+	{
+		Name: "log of a kind (L3)", Packages: []string{"services/watcher/kindlog"},
+		May: list(vocabulary, apiTypes, []string{
+			"pkg/events/bus", "k8s.io/klog/v2", "services/watcher/translate",
+			"pkg/events/stream/memory", "services/watcher/watchertest", // its tests write a log in memory
+		}),
+		Because: "what a log says, and whether it is whole, is told by the bus alone",
+	},
+	{
+		Name: "watcher's test kit", Packages: []string{"services/watcher/watchertest"},
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "services/watcher/source", "k8s.io/client-go/rest", "k8s.io/klog/v2", "k8s.io/klog/v2/ktesting"}),
+		Because: "what tests of the watcher share; no program of ours imports it",
+	},
+	{
 		Name: "doors to the API server (L3)", Packages: []string{"services/watcher/source/...", "services/writer/apply/..."},
 		Open:    true,
 		Because: "the two doors to the API server",
@@ -281,7 +317,7 @@ var doors = []Door{
 	},
 	{
 		Imports: credentials,
-		Keepers: []string{"services/watcher", "services/watcher/source/...", "services/writer", "services/writer/apply/...", "cmd/...", "test/...", "tools/..."},
+		Keepers: []string{"services/watcher", "services/watcher/source/...", "services/watcher/watchertest", "services/writer", "services/writer/apply/...", "cmd/...", "test/...", "tools/..."},
 		Because: "only the doors to the API server and their wiring hold a Kubernetes credential; reconcilers have none",
 	},
 	{

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/millrace/millrace/services/watcher"
+	"github.com/millrace/millrace/services/watcher/versions"
 )
 
 // unbounded is the flag's value for no bound.
@@ -15,9 +15,9 @@ const unbounded = "none"
 
 // objectBound is the flag that bounds how much of one object is recorded: BURST/RATE, or
 // none.
-type objectBound watcher.Bound
+type objectBound versions.Bound
 
-func newObjectBound() objectBound { return objectBound(watcher.DefaultBound) }
+func newObjectBound() objectBound { return objectBound(versions.DefaultBound) }
 
 func (o *objectBound) add(f *pflag.FlagSet) {
 	*o = newObjectBound()

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/watcher"
+	"github.com/millrace/millrace/services/watcher/versions"
 )
 
 // Watcher are the flags of the watcher.
@@ -57,7 +58,7 @@ func (o *Watcher) Part(config *rest.Config, b bus.Bus, chosen []reconcile.Any, t
 		return process.Part{}, err
 	}
 	service, err := watcher.New(watcher.Config{
-		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Scope: o.scope.of, Bound: watcher.Bound(o.bound), Hide: o.redact.policy(), Trace: tracer,
+		REST: config, Bus: b, Kinds: full, Every: every || len(o.kinds) > 0, Scope: o.scope.of, Bound: versions.Bound(o.bound), Hide: o.redact.policy(), Trace: tracer,
 	})
 	if err != nil {
 		return process.Part{}, err

@@ -1,0 +1,159 @@
+package kindlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/watcher/watchertest"
+)
+
+// The scrubber does not report lost messages that a gap in the log reports, or that have expired.
+func TestTheScrubberFindsHoles(t *testing.T) {
+	t.Parallel()
+	k, a := recorded(t, 5, 0)
+	pass := func() []events.Hole {
+		t.Helper()
+		found, err := (&scrubber{bus: k.bus, kind: "pods"}).pass(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if found := pass(); len(found) != 0 {
+		t.Errorf("of a whole log %+v is found", found)
+	}
+	s := &scrubber{bus: k.bus, kind: "pods", next: 1}
+	a.Missing[6], a.Missing[5] = true, true
+	if held, err := s.lastHeld(t.Context(), 6); err != nil || held != 4 {
+		t.Errorf("it holds up to %d, %v", held, err)
+	}
+	a.FollowErr = events.ErrDamaged
+	if found := pass(); len(found) != 1 || found[0].From != 1 || found[0].To != 4 {
+		t.Errorf("of a log that cannot be read %+v is found", found)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.FollowErr = nil
+	if _, err := (&scrubber{bus: k.bus, kind: "pods"}).pass(ended); err == nil {
+		t.Error("what is ended is read through")
+	}
+}
+
+// The scrubber reads windows of a thousand messages, two seconds apart. It reports neither messages
+// that gaps report nor expired ones.
+func TestHowALogIsReadThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, a := recorded(t, 2500, 0)
+		began := time.Now()
+		s := scrubber{bus: k.bus, kind: "pods", pause: scrubPause}
+		if found, err := s.pass(t.Context()); err != nil || len(found) != 0 || time.Since(began) != 3*scrubPause || s.next != 2502 {
+			t.Errorf("it finds %+v, %v, in %v, up to %d", found, err, time.Since(began), s.next)
+		}
+		k, a = recorded(t, 5, 0)
+		w := &watchertest.Worn{Bus: a, Lost: map[string]bool{watchertest.Place(logPods, 1): true, watchertest.Place(logPods, 2): true}}
+		pass := func() []events.Hole {
+			t.Helper()
+			found, err := (&scrubber{bus: w, kind: "pods"}).pass(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		if found := pass(); len(found) != 0 {
+			t.Errorf("of what comes before the first that is there %+v is found", found)
+		}
+		w.Lost = map[string]bool{watchertest.Place(logPods, 3): true, watchertest.Place(logPods, 4): true}
+		if found := pass(); len(found) != 1 || found[0].From != 3 || found[0].To != 4 {
+			t.Errorf("of two that are lost %+v is found", found)
+		}
+		for first, want := range map[uint64]string{1: "[3-4]", 4: "[4-4]", 5: "[]"} {
+			s, got := scrubber{bus: a, kind: "pods"}, []string{}
+			for _, sequence := range []uint64{2, 5} {
+				log := a.Stands(t, logPods)
+				log.First = first // so when the scrubber asks
+				a.States[logPods] = log
+				m, _, err := a.At(t.Context(), logPods, sequence)
+				if err != nil || s.check(t.Context(), m) != nil {
+					t.Fatal("it cannot be checked", err)
+				}
+			}
+			for _, h := range s.found {
+				got = append(got, fmt.Sprint(h.From, "-", h.To))
+			}
+			if fmt.Sprint(got) != want {
+				t.Errorf("of a log that begins with %d by now %v is found, want %s", first, got, want)
+			}
+		}
+		clear(a.States)
+		s = scrubber{bus: w, kind: "pods", next: 1}
+		a.StateErr[logPods] = away
+		if err := s.window(t.Context(), 6); !errors.Is(err, away) {
+			t.Errorf("of a log that is away: %v", err)
+		}
+		if _, there, _ := a.Bus.Last(t.Context(), logPods, subject.Mark("pods")); !there {
+			t.Error("there is no mark")
+		}
+	})
+}
+
+// The scrubber reads a log ten to twenty minutes after the start, and then every six hours.
+func TestWhenALogIsReadThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a := recorded(t, 5, 0)
+		logging, log := watchertest.Logged(t)
+		ctx, cancel := context.WithCancel(logging)
+		done := make(chan struct{})
+		w := &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
+		var mu sync.Mutex
+		var findings []events.Hole
+		reports := make(chan struct{}, 1) // a token, as a watch gets it
+		go func() {
+			defer close(done)
+			Scrub(ctx, w, "pods", func(found []events.Hole) {
+				mu.Lock()
+				defer mu.Unlock()
+				findings = append(findings, found...)
+				select {
+				case reports <- struct{}{}:
+				default:
+				}
+			})
+		}()
+		found := func() int {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(findings)
+		}
+		if time.Sleep(scrubFirst - 1); found() != 0 || len(reports) != 0 { // virtual
+			t.Error("it is read before ten minutes are over")
+		}
+		time.Sleep(scrubFirst + scrubPause)
+		first := found()
+		if first == 0 || len(reports) != 1 {
+			t.Errorf("after twenty minutes %d holes are found, and told %d times", first, len(reports))
+		}
+		<-reports
+		time.Sleep(scrubEvery - scrubFirst - scrubPause - 1)
+		if found() != first || len(reports) != 0 {
+			t.Errorf("before six hours are over %d holes are found", found()-first)
+		}
+		a.Fails(logPods, away)
+		if time.Sleep(scrubFirst + 2*scrubPause); found() != first || !strings.Contains(log(), "Cannot read the log through") || len(reports) != 1 {
+			t.Errorf("of a log that is away %d holes are found, and it tells\n%s", found()-first, log())
+		}
+		a.Fails(logPods, nil)
+		if time.Sleep(scrubEvery); found() != 2*first {
+			t.Errorf("after that %d holes are found, want %d", found()-first, first)
+		}
+		cancel()
+		<-done
+	})
+}
