@@ -70,7 +70,7 @@ func readWritten(file string) (*writtenProof, error) {
 }
 
 // left returns the mutants that are still to be tried: first those that no run has tried, then those whose
-// code or tests have changed, or that survived. It forgets tries of mutants that are no more.
+// code or tests have changed, or that survived. It forgets tries of mutants that have been removed.
 //
 // Errors: a file cannot be read.
 func (p *writtenProof) left(root string, all []mutant) ([]mutant, error) {

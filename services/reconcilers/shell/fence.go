@@ -385,7 +385,7 @@ func (d *Engine) paced(e *entry, ahead, passing bool) time.Time {
 	case ahead:
 		return e.passedOver.Add(d.settings.Progress)
 	case passing:
-		return e.lastReport.Add(max(4*d.settings.Pace, 4*e.took)) // which is no more than Progress
+		return e.lastReport.Add(max(4*d.settings.Pace, 4*e.took)) // at most Progress
 	}
 	return e.lastReport.Add(max(d.settings.Pace, min(2*e.took, d.settings.Progress)))
 }

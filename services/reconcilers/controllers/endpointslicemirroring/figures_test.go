@@ -53,7 +53,7 @@ func TestWhatIsCounted(t *testing.T) {
 	v.Endpoints.Subsets = []corev1.EndpointSubset{subset(80, "10.0.0.1", "none"), subset(81, "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5")}
 	step("two ports, one address that is none and one too many", "3 0 2 2; 4 2 2 2; InvalidIPAddress TooManyAddressesToMirror")
 	v.Endpoints.Subsets = v.Endpoints.Subsets[:1]
-	step("one port is no more", "0 0 3 1; 1 1 1 1; InvalidIPAddress")
+	step("one port has been removed", "0 0 3 1; 1 1 1 1; InvalidIPAddress")
 	v.Endpoints.Annotations = map[string]string{"a": "b", corev1.LastAppliedConfigAnnotation: "x", corev1.EndpointsLastChangeTriggerTime: "y"}
 	step("an annotation", "0 0 0 1; 1 1 1 1; InvalidIPAddress")
 	if got := v.Slices[0].Annotations; len(got) != 1 || got["a"] != "b" {

@@ -105,7 +105,7 @@ func TestHowManyReplicasPodsWant(t *testing.T) {
 		"more do not become fewer":                      {50, 5, []string{"ready 1500", "ready -"}, 5, ""},
 		"there is none":                                 {50, 2, nil, 0, "failed to get cpu resource metric value: failed to get cpu utilization: no pods returned by selector while calculating replica count"},
 		"none is ready":                                 {50, 2, []string{"pending 100"}, 0, "failed to get cpu resource metric value: failed to get cpu utilization: did not receive metrics for targeted pods (pods might be unready)"},
-		"all that is known is of pods that are no more": {50, 2, []string{"ready -", "gone 100"}, 0, "failed to get cpu resource metric value: failed to get cpu utilization: no metrics returned matched known pods"},
+		"all that is known is of pods that have been deleted": {50, 2, []string{"ready -", "gone 100"}, 0, "failed to get cpu resource metric value: failed to get cpu utilization: no metrics returned matched known pods"},
 	} {
 		v := measured(c.wanted, c.pods...)
 		p := Config{}.filled().proposal(v, use(c.target), v.Readings.Metrics[0], now)
