@@ -173,13 +173,26 @@ var layers = []Layer{
 		Because: "what differs between two versions is a matter of the two alone",
 	},
 	{
+		Name: "requests of one question (L2)", Packages: []string{"pkg/events/record/internal/parallel"},
+		May:     []string{},
+		Because: "how many requests are under way concerns neither what is asked nor who answers",
+	},
+	{
 		Name: "record (L2)", Packages: []string{"pkg/events/record"},
 		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/record/fields", "pkg/events/stream/memory"}),
 		Because: "what reads the past knows the bus and the vocabulary, and neither a service nor a controller",
 	},
 	{
+		Name: "questions on the record (L2)", Packages: []string{"pkg/events/record/standing", "pkg/events/record/diff"},
+		May: list(vocabulary, apiTypes, []string{
+			"pkg/events/bus", "pkg/events/record", "pkg/events/record/fields", "pkg/events/record/internal/parallel",
+			"pkg/events/record/recordtest", "pkg/events/stream/memory",
+		}),
+		Because: "what asks the record more than what happened rests on the record, which knows nothing of it",
+	},
+	{
 		Name: "record's test kit", Packages: []string{"pkg/events/record/recordtest"},
-		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus"}),
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/stream/memory"}),
 		Because: "who tells a bus what happened, for tests, knows the bus and the vocabulary; no program of ours imports it",
 	},
 	{
@@ -322,8 +335,8 @@ var doors = []Door{
 	},
 	{
 		Imports: []string{"cmd/internal/reader/past", "cmd/internal/reader/pending", "cmd/internal/reader/audit", "cmd/internal/reader/migration"},
-		// page answers with the differences that diff finds, and command exits with 2 after a finding of verify.
-		Keepers: []string{"cmd/internal/reader", "cmd/internal/page", "cmd/internal/command"},
+		// command exits with 2 after a finding of verify.
+		Keepers: []string{"cmd/internal/reader", "cmd/internal/command"},
 		Because: "a group of commands does not rest on another: what they share is in cmd/internal/reader/session and below it",
 	},
 	{

@@ -15,7 +15,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/services/reconcilers/beside"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
@@ -46,7 +46,7 @@ func TestBesideTheRealOne(t *testing.T) {
 	s.sparing(t, namespace, "dear")
 	s.caughtUp(t, namespace)
 
-	parities, err := record.New(s.bus).Parities(t.Context(), both, record.Compared{Show: events.Agreements, Most: 40})
+	parities, err := standing.New(s.bus).Parities(t.Context(), both, standing.Compared{Show: events.Agreements, Most: 40})
 	must(t, err)
 	if len(parities) != len(both) {
 		t.Fatalf("there are shadows of %d controllers", len(parities))
@@ -72,13 +72,13 @@ func TestBesideTheRealOne(t *testing.T) {
 
 // otherHash reports whether the only difference is the hash of a pod template: that of an older
 // kube-controller-manager is another one, since its templates have fewer fields.
-func otherHash(e record.Example) bool {
+func otherHash(e standing.Example) bool {
 	of := func(path string) bool { return strings.HasSuffix(path, "pod-template-hash") }
 	return slices.ContainsFunc(e.Differences, func(d events.Difference) bool { return of(d.Path) }) &&
 		!slices.ContainsFunc(e.Differences, func(d events.Difference) bool { return !of(d.Path) && d.Path != "metadata.name" })
 }
 
-func text(e record.Example) string {
+func text(e standing.Example) string {
 	return fmt.Sprintf("%s %v: %s (%s) because %q, %+v", e.Agreement, e.Key, e.What, e.Note, e.Because, e.Differences)
 }
 
@@ -264,7 +264,7 @@ func (s *site) caughtUp(t *testing.T, namespace string) {
 	eventually(t, "the last write has been compared, and nothing is open", func() string {
 		d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "last", metav1.GetOptions{})
 		must(t, err)
-		parities, err := record.New(s.bus).Parities(t.Context(), both[:1], record.Compared{Show: events.Agreements, Most: 1000})
+		parities, err := standing.New(s.bus).Parities(t.Context(), both[:1], standing.Compared{Show: events.Agreements, Most: 1000})
 		must(t, err)
 		for _, p := range parities {
 			for _, e := range p.Examples {
@@ -397,7 +397,7 @@ func (s *site) foundOut(t *testing.T, namespace string) {
 	for _, m := range mutants() {
 		name := m.Describe().Name
 		within(t, patience, name+" is found out", func() string { // scenes are seen for nothing while the order is doubtful
-			parities, err := record.New(s.bus).Parities(t.Context(), []string{name}, record.Compared{})
+			parities, err := standing.New(s.bus).Parities(t.Context(), []string{name}, standing.Compared{})
 			must(t, err)
 			if len(parities) == 0 {
 				return "no shadow"

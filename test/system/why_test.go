@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 // TestWhatHappenedAndWhy runs the life of a Deployment, and then asks the commands about it.
@@ -99,7 +100,7 @@ func (r asker) json(t *testing.T, into any, args ...string) {
 func (r asker) awaitLook(t *testing.T, object, controller string) {
 	t.Helper()
 	eventually(t, controller+" has looked at "+object, func() string {
-		var now record.Standing
+		var now standing.Standing
 		out, err := r.ask(t, "why-not", object, "--controller="+controller, "--output=json")
 		if err == nil {
 			err = json.Unmarshal([]byte(out), &now)
@@ -216,10 +217,10 @@ func toldCauses(t *testing.T, r asker, scaled time.Time) {
 	if followed != 2 {
 		t.Errorf("%d pods lead to the scaling, want 2", followed)
 	}
-	var standing record.Standing
-	r.json(t, &standing, "why-not", "deploy/web", "--controller=deployment-controller")
-	if standing.Object == nil || standing.Looked == nil || len(standing.Turns) == 0 || standing.Turns[0].Because == "" {
-		t.Errorf("the controller stands at %+v", standing)
+	var stands standing.Standing
+	r.json(t, &stands, "why-not", "deploy/web", "--controller=deployment-controller")
+	if stands.Object == nil || stands.Looked == nil || len(stands.Turns) == 0 || stands.Turns[0].Because == "" {
+		t.Errorf("the controller stands at %+v", stands)
 	}
 }
 
@@ -279,12 +280,12 @@ func toldEnd(t *testing.T, r asker) {
 		}
 		return ""
 	})
-	var lags []record.Lag
+	var lags []standing.Lag
 	r.json(t, &lags, "lag", "--all")
 	if len(lags) == 0 {
 		t.Error("no consumer works on anything")
 	}
-	var parked []record.Parked
+	var parked []standing.Parked
 	if r.json(t, &parked, "parked"); len(parked) > 0 {
 		t.Errorf("set aside are %+v", parked)
 	}

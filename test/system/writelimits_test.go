@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/cmd/clustertest"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 // TestWriteLimits plays a mistake: a Deployment is scaled to 0. A write limit lets two pods go and holds
@@ -93,10 +93,10 @@ func (s *site) podsOf(t *testing.T, deployment string) (n int) {
 }
 
 // awaitHeld waits until so many writes of a Deployment's ReplicaSet are held, and returns them.
-func (r asker) awaitHeld(t *testing.T, deployment string, writes int) (found record.Held) {
+func (r asker) awaitHeld(t *testing.T, deployment string, writes int) (found standing.Held) {
 	t.Helper()
 	eventually(t, "held writes of "+deployment, func() string {
-		var held []record.Held
+		var held []standing.Held
 		r.json(t, &held, "held")
 		for _, h := range held {
 			if strings.HasPrefix(h.Key.Name, deployment+"-") && h.Writes[0].Writes == writes && time.Since(h.At) < time.Minute {

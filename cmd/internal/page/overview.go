@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -188,16 +188,16 @@ func first(x, y bool) int {
 }
 
 func lag(ctx context.Context, a *ask) (any, error) {
-	lags, err := a.record.Lags(ctx)
+	lags, err := a.standing.Lags(ctx)
 	if err != nil {
 		return nil, err
 	}
-	parked, err := a.record.Parked(ctx)
+	parked, err := a.standing.Parked(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return struct {
-		Lags   []record.Lag    `json:"lags"`
-		Parked []record.Parked `json:"parked"`
-	}{append([]record.Lag{}, lags...), append([]record.Parked{}, parked...)}, nil
+		Lags   []standing.Lag    `json:"lags"`
+		Parked []standing.Parked `json:"parked"`
+	}{append([]standing.Lag{}, lags...), append([]standing.Parked{}, parked...)}, nil
 }

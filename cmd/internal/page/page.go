@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 // Options say how the page presents itself.
@@ -37,11 +38,12 @@ type Options struct {
 // page serves one record.
 type page struct {
 	Options
-	archive bus.Archive
-	record  *record.Record
-	names   *directory
-	lives   chan struct{} // one for each live view
-	asked   chan struct{} // one for each question that is being answered
+	archive  bus.Archive
+	record   *record.Record
+	standing *standing.Reader
+	names    *directory
+	lives    chan struct{} // one for each live view
+	asked    chan struct{} // one for each question that is being answered
 }
 
 //go:embed site
@@ -49,11 +51,11 @@ var built embed.FS
 
 // New serves the page of the record on a bus or in an exported file.
 func New(archive bus.Archive, options Options) http.Handler {
-	p := &page{Options: options, archive: archive, record: record.New(archive), names: newDirectory(archive), lives: make(chan struct{}, liveViews), asked: make(chan struct{}, atOnce)}
+	p := &page{Options: options, archive: archive, record: record.New(archive), standing: standing.New(archive), names: newDirectory(archive), lives: make(chan struct{}, liveViews), asked: make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()
 	for at, find := range map[string]http.HandlerFunc{
 		"overview": p.answer(overview), "search": p.answer(search), "state": p.answer(state), "chronicle": p.answer(chronicle),
-		"history": p.answer(history), "object": p.answer(object), "diff": p.answer(diff), "why": p.answer(why), "standing": p.answer(standing),
+		"history": p.answer(history), "object": p.answer(object), "diff": p.answer(answerDiff), "why": p.answer(why), "standing": p.answer(answerStanding),
 		"lag": p.answer(lag), "live": p.live,
 	} {
 		mux.HandleFunc("/api/"+at, find)

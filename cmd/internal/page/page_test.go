@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
@@ -226,12 +227,12 @@ func TestAnObjectsPast(t *testing.T) {
 		if r.Cause.Decision.Because != "too few pods" || r.Began.Object.Name != "web" || r.Began.Version != to {
 			s.Errorf("the pod is there because of %+v, which began with %+v", r.Cause, r.Began)
 		}
-		var standing record.Standing
-		s.ask(http.StatusOK, "standing", of("deploy", "web", "controller", recordtest.Deployments), &standing)
-		if len(standing.Turns) != 1 || standing.Turns[0].Because != "as many as are wanted" {
-			s.Errorf("the controller stands with it at %+v", standing)
+		var stands standing.Standing
+		s.ask(http.StatusOK, "standing", of("deploy", "web", "controller", recordtest.Deployments), &stands)
+		if len(stands.Turns) != 1 || stands.Turns[0].Because != "as many as are wanted" {
+			s.Errorf("the controller stands with it at %+v", stands)
 		}
-		var health struct{ Lags []record.Lag }
+		var health struct{ Lags []standing.Lag }
 		s.ask(http.StatusOK, "lag", nil, &health)
 		if len(health.Lags) == 0 {
 			s.Error("no stream is behind or not")

@@ -7,10 +7,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/millrace/millrace/cmd/internal/reader/past"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/diff"
 	"github.com/millrace/millrace/pkg/events/record/fields"
 )
 
@@ -105,7 +105,7 @@ func object(ctx context.Context, a *ask) (any, error) {
 	}, nil
 }
 
-func diff(ctx context.Context, a *ask) (any, error) {
+func answerDiff(ctx context.Context, a *ask) (any, error) {
 	kind, ref, err := a.object(ctx)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func diff(ctx context.Context, a *ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return past.Compare(ctx, a.record, kind, ref, from, to)
+	return diff.Compare(ctx, a.record, kind, ref, from, to)
 }
 
 // reasons are the causes of a change of an object, and which of them came first.
@@ -151,10 +151,10 @@ func why(ctx context.Context, a *ask) (any, error) {
 	return r, nil
 }
 
-func standing(ctx context.Context, a *ask) (any, error) {
+func answerStanding(ctx context.Context, a *ask) (any, error) {
 	kind, ref, err := a.object(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return a.record.Standing(ctx, kind, ref, a.word("controller"))
+	return a.standing.Standing(ctx, kind, ref, a.word("controller"))
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/doctor"
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 // Agreement is how far a shadow must have agreed with kube-controller-manager.
@@ -103,7 +103,7 @@ func (p *Plan) unheld(f doctor.Finding, off bool) {
 
 // Shadow is what the record has of a controller in shadow: all of it, and of the last period.
 type Shadow struct {
-	Ever, Lately record.Parity
+	Ever, Lately standing.Parity
 }
 
 // agrees judges a controller's shadow.

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/cmd/internal/election/leasetest"
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 const lease = "moves"
@@ -64,7 +64,7 @@ func (p *place) put(t *testing.T, holder string, state election.State, controlle
 // shadow is a shadow that was compared for a while, in so many writes, of which some are unexplained.
 func shadow(compared time.Duration, writes, differences int) Shadow {
 	since := time.Now().Add(-compared)
-	is := record.Parity{Since: since, Unexplained: differences, Findings: map[events.Agreement]int{events.Agreed: writes - differences, events.Differs: differences}}
+	is := standing.Parity{Since: since, Unexplained: differences, Findings: map[events.Agreement]int{events.Agreed: writes - differences, events.Differs: differences}}
 	return Shadow{Ever: is, Lately: is}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 )
 
 // author is the manager whose managedFields entry a version has changed; the zero value when
@@ -187,11 +188,32 @@ func (r *Record) Authors(ctx context.Context, kind kinds.Kind, entries []Entry) 
 			open = append(open, i)
 		}
 	}
-	return hands, each(ctx, len(open), func(ctx context.Context, i int) error {
+	return hands, parallel.Each(ctx, len(open), func(ctx context.Context, i int) error {
 		v, err := s.made(ctx, kind, entries[open[i]], i < mostSought)
 		hands[open[i]] = v.By
 		return err
 	})
+}
+
+// Newest gives the newest version of an object, with who made it; nil when no delta of the
+// object is stored. Sequence is that of the newest delta, which may only repeat the version; 0
+// when there is none.
+//
+// Errors: the log cannot be read.
+func (r *Record) Newest(ctx context.Context, kind kinds.Kind, ref events.Ref) (v *Version, sequence uint64, err error) {
+	e, ok, err := r.newest(ctx, ref)
+	if err != nil || !ok {
+		return nil, 0, err
+	}
+	s, err := r.begin(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	made, err := s.made(ctx, kind, e, true)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &made, e.Sequence, nil
 }
 
 // made is the version of an entry, and who made it. If the entry only repeats a version, made

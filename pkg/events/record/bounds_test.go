@@ -23,14 +23,14 @@ import (
 func (w *world) byTurn(name string) bool {
 	w.Helper()
 	h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod(name), 1)
-	w.must(err)
+	w.Must(err)
 	return h.Versions[0].By.Controller == replicaSets
 }
 
 // late stores the outcome of a new turn of the set, without waiting before it.
 func (w *world) late(made ...events.Delta) {
 	w.Helper()
-	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, fmt.Sprint("turn of ", time.Now().UnixNano()), nil), made...)
+	w.Done(replicaSets, webSet, w.Decide(replicaSets, webSet, fmt.Sprint("turn of ", time.Now().UnixNano()), nil), made...)
 }
 
 // The outcome of a version may be stored up to five seconds before the version, because of clock
@@ -47,21 +47,21 @@ func TestHowFarAnOutcomeIsFromItsVersion(t *testing.T) {
 			"ten minutes behind":     {10 * time.Minute, true},
 			"more than ten minutes":  {10*time.Minute + 1, false},
 		} {
-			d := w.delta(pod(name), events.Is, "", nil)
+			d := w.Delta(pod(name), events.Is, "", nil)
 			if c.apart < 0 {
 				w.late(d)
-				w.wait(-c.apart - time.Second) // say waits for a second
-				w.say(d)
+				w.Wait(-c.apart - time.Second) // say waits for a second
+				w.Say(d)
 			} else {
-				w.say(d)
-				w.wait(c.apart - 100*time.Millisecond) // decide itself waits that long
+				w.Say(d)
+				w.Wait(c.apart - 100*time.Millisecond) // decide itself waits that long
 				w.late(d)
 				w.late() // otherwise its outcome is the last one, which is always read
 			}
 			if got := w.byTurn(name); got != c.found {
 				w.Errorf("with its outcome %s the version is known to be ours: %t", name, got)
 			}
-			w.wait(time.Hour)
+			w.Wait(time.Hour)
 		}
 	})
 }
@@ -74,11 +74,11 @@ func TestHowManyOutcomesAreLookedAt(t *testing.T) {
 			found bool
 		}{{200, false}, {199, true}} { // outcomes of an hour before do not count
 			n, found := c.n, c.found
-			w.wait(time.Hour)
+			w.Wait(time.Hour)
 			name := fmt.Sprint("behind-", n)
-			d := w.delta(pod(name), events.Is, "", nil)
-			w.say(d)
-			store := func(turn uint64, made ...events.Delta) { w.done(replicaSets, webSet, turn, made...) }
+			d := w.Delta(pod(name), events.Is, "", nil)
+			w.Say(d)
+			store := func(turn uint64, made ...events.Delta) { w.Done(replicaSets, webSet, turn, made...) }
 			for i := range n {
 				store(w.serial(i))
 			}
@@ -92,7 +92,7 @@ func TestHowManyOutcomesAreLookedAt(t *testing.T) {
 }
 
 // serial is the number of a turn that nothing else has.
-func (w *world) serial(n int) uint64 { return uint64(w.version)*1000 + uint64(n) }
+func (w *world) serial(n int) uint64 { return uint64(w.Version)*1000 + uint64(n) }
 
 // A fight needs versions that stay for ten minutes at most, and three returns to an earlier
 // state.
@@ -109,11 +109,11 @@ func TestHowLongAFightMayPause(t *testing.T) {
 	} {
 		tell(t, func(w *world) {
 			for n := range c.changes {
-				w.wait(c.pause - time.Second) // say waits for a second
-				w.is(web, []string{"pipeline", "scaler"}[n%2], replicas([]int32{3, 7}[n%2]))
+				w.Wait(c.pause - time.Second) // say waits for a second
+				w.Is(web, []string{"pipeline", "scaler"}[n%2], replicas([]int32{3, 7}[n%2]))
 			}
 			cause, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
-			w.must(err)
+			w.Must(err)
 			if got := cause.Fight != nil; got != c.isAFight {
 				w.Errorf("%s: it is a fight: %t", name, got)
 			}
@@ -125,15 +125,15 @@ func TestHowLongAFightMayPause(t *testing.T) {
 func TestHowFarAnExplanationGoes(t *testing.T) {
 	for length, whole := range map[int]bool{20: true, 21: false} {
 		tell(t, func(w *world) {
-			at := w.is(pod("p0"), "kubectl-create", nil)
+			at := w.Is(pod("p0"), "kubectl-create", nil)
 			for n := range length {
-				made := w.delta(pod(fmt.Sprint("p", n+1)), events.Is, events.FieldManager, nil)
+				made := w.Delta(pod(fmt.Sprint("p", n+1)), events.Is, events.FieldManager, nil)
 				none := events.Ref{Kind: webSet.Kind, Namespace: "shop", Name: made.Ref.Name}
-				w.done(replicaSets, none, w.decide(replicaSets, none, "it is wanted", []events.Command{create(made.Ref)}, trigger(pod(fmt.Sprint("p", n)), at)), made)
-				at = w.say(made)
+				w.Done(replicaSets, none, w.Decide(replicaSets, none, "it is wanted", []events.Command{create(made.Ref)}, trigger(pod(fmt.Sprint("p", n)), at)), made)
+				at = w.Say(made)
 			}
 			c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod(fmt.Sprint("p", length)), record.Question{})
-			w.must(err)
+			w.Must(err)
 			behind := 0
 			for ; len(c.Causes) > 0; c = c.Causes[0] {
 				behind++
@@ -150,14 +150,14 @@ func TestHowManyTurnsOfAKeyAreTold(t *testing.T) {
 	tell(t, func(w *world) {
 		key := events.Key{Namespace: "shop", Name: "web-1"}
 		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Because: "again"}, events.Trace{})
-		w.must(err)
+		w.Must(err)
 		m.Subject = subject.Turn(replicaSets, events.LaneWrite, key)
 		for n := range 501 {
-			_, err := w.bus.Put(w.Context(), m, fmt.Sprint("again ", n))
-			w.must(err)
+			_, err := w.Bus.Put(w.Context(), m, fmt.Sprint("again ", n))
+			w.Must(err)
 		}
 		got, err := w.record.Decided(w.Context(), webSet, time.Time{})
-		w.must(err)
+		w.Must(err)
 		if len(got) != 500 || got[len(got)-1].Sequence != 1 {
 			w.Errorf("%d turns are told, to %d", len(got), got[len(got)-1].Sequence)
 		}
@@ -189,12 +189,12 @@ func (b *busy) count(more int) {
 func TestHowManyRequestsAreUnderWay(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 8 {
-			w.must(w.bus.EnsureController(w.Context(), fmt.Sprint("c", i)))
+			w.Must(w.Bus.EnsureController(w.Context(), fmt.Sprint("c", i)))
 		}
-		b := &busy{Archive: w.bus}
+		b := &busy{Archive: w.Bus}
 		began := time.Now()
 		_, err := record.New(b).Decided(w.Context(), web, time.Time{})
-		w.must(err)
+		w.Must(err)
 		// Ten controllers, two keys, three lanes, a turn and an outcome.
 		if asked := 10 * 2 * 3 * 2; b.most != 16 || time.Since(began) != time.Duration((asked+15)/16)*time.Second {
 			w.Errorf("%d requests are under way at a time, for %v", b.most, time.Since(began))
@@ -224,12 +224,12 @@ func TestWhichVersionSaysWhatIsWanted(t *testing.T) {
 			"nothing":      {nil, false},
 			"a generation": {func(o metav1.Object) { o.SetGeneration(7) }, true},
 		} {
-			w.is(pod(name), "kubectl-create", nil)
-			created := fmt.Sprint(w.version)
-			w.is(pod(name), "kubelet", c.change)
-			changed := fmt.Sprint(w.version)
+			w.Is(pod(name), "kubectl-create", nil)
+			created := fmt.Sprint(w.Version)
+			w.Is(pod(name), "kubelet", c.change)
+			changed := fmt.Sprint(w.Version)
 			cause, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod(name), record.Question{})
-			w.must(err)
+			w.Must(err)
 			want := created
 			if c.wish {
 				want = changed
@@ -245,17 +245,17 @@ func TestWhichVersionSaysWhatIsWanted(t *testing.T) {
 func TestHowFarBackAWishIsLookedFor(t *testing.T) {
 	for changes, found := range map[int]bool{999: true, 1000: false} {
 		tell(t, func(w *world) {
-			if !w.linked { // unlinked, it would take long; it ends the same way
+			if !w.Linked { // unlinked, it would take long; it ends the same way
 				return
 			}
-			w.is(pod("a"), "kubectl-create", nil)
-			created := fmt.Sprint(w.version)
+			w.Is(pod("a"), "kubectl-create", nil)
+			created := fmt.Sprint(w.Version)
 			for n := range changes {
-				w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Message = fmt.Sprint(n) })
+				w.Is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Message = fmt.Sprint(n) })
 			}
 			c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
-			w.must(err)
-			if got := c.Version.ResourceVersion; (got == created) != found || !found && got != fmt.Sprint(w.version) {
+			w.Must(err)
+			if got := c.Version.ResourceVersion; (got == created) != found || !found && got != fmt.Sprint(w.Version) {
 				w.Errorf("behind %d changes of a status explained is version %s, created as %s", changes, got, created)
 			}
 		})
@@ -266,14 +266,14 @@ func TestHowFarBackAWishIsLookedFor(t *testing.T) {
 func TestNothingWasCounted(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 3 {
-			w.sayUncounted(w.delta(pod(fmt.Sprint("gone", i)), events.Is, "x", nil))
+			w.SayUncounted(w.Delta(pod(fmt.Sprint("gone", i)), events.Is, "x", nil))
 		}
-		w.wait(25 * time.Hour) // earlier messages are no longer stored
+		w.Wait(25 * time.Hour) // earlier messages are no longer stored
 		for _, name := range []string{"a", "b"} {
-			w.sayUncounted(w.delta(pod(name), events.Is, "x", nil))
+			w.SayUncounted(w.Delta(pod(name), events.Is, "x", nil))
 		}
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
-		w.must(err)
+		w.Must(err)
 		if len(s.Entries) != 2 || s.Whole || s.Counted != 0 || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "no count of the objects was taken") {
 			w.Errorf("there are %d, whole %t, counted by %d: %v", len(s.Entries), s.Whole, s.Counted, s.Doubts)
 		}
@@ -283,17 +283,17 @@ func TestNothingWasCounted(t *testing.T) {
 // A foreign message in a log is no delta: it becomes a doubt, and everything else is returned.
 func TestAMessageOfAStranger(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(pod("a"), "x", nil)
-		_, err := w.bus.Put(w.Context(), events.Message{Subject: "ev.pods.stranger", Header: map[string][]string{"A": {"b"}}}, "stranger")
-		w.must(err)
-		w.sayUncounted(w.delta(pod("b"), events.Is, "x", nil))
+		w.Is(pod("a"), "x", nil)
+		_, err := w.Bus.Put(w.Context(), events.Message{Subject: "ev.pods.stranger", Header: map[string][]string{"A": {"b"}}}, "stranger")
+		w.Must(err)
+		w.SayUncounted(w.Delta(pod("b"), events.Is, "x", nil))
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
-		w.must(err)
+		w.Must(err)
 		if len(s.Entries) != 2 || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "message 2 cannot be read") {
 			w.Errorf("there are %d: %v", len(s.Entries), s.Doubts)
 		}
 		c, err := w.record.Chronicle(w.Context(), record.Filter{}, record.Span{}, 10)
-		w.must(err)
+		w.Must(err)
 		if len(c.Items) != 2 || !c.Whole {
 			w.Errorf("the chronicle has %s", lines(c.Items))
 		}
@@ -305,11 +305,11 @@ func TestAMessageOfAStranger(t *testing.T) {
 func TestGapsOneBehindTheOther(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 2 {
-			w.is(pod("a"), "x", nil)
-			w.say(events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"reason":"gap %d"}`, i)})
+			w.Is(pod("a"), "x", nil)
+			w.Say(events.Delta{Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"reason":"gap %d"}`, i)})
 		}
 		gaps, err := w.record.Gaps(w.Context(), "pods", time.Time{})
-		w.must(err)
+		w.Must(err)
 		if len(gaps) != 2 || gaps[0].Reason != "gap 0" || gaps[1].Reason != "gap 1" {
 			w.Errorf("they are %v", gaps)
 		}

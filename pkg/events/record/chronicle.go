@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -43,7 +44,7 @@ func (r *Record) Chronicle(ctx context.Context, f Filter, span Span, limit int) 
 		return nil, err
 	}
 	parts := make([]Chronicle, len(streams))
-	err = each(ctx, len(streams), func(ctx context.Context, i int) (err error) {
+	err = parallel.Each(ctx, len(streams), func(ctx context.Context, i int) (err error) {
 		parts[i], err = r.chronicleOf(ctx, streams[i], f, span, limit)
 		return err
 	})
@@ -191,7 +192,7 @@ func (r *Record) Decided(ctx context.Context, ref events.Ref, since time.Time) (
 		}
 	}
 	parts := make([][]Happening, len(places))
-	if err := each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+	if err := parallel.Each(ctx, len(places), func(ctx context.Context, i int) (err error) {
 		parts[i], err = r.along(ctx, places[i].stream, places[i].subject, since)
 		return err
 	}); err != nil {

@@ -25,15 +25,15 @@ func lines(items []record.Happening) string {
 
 func TestAChronicleHasEverythingInOrder(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
+		w.Scaled()
 		created := record.Created
-		if !w.linked {
+		if !w.Linked {
 			created = record.Changed // a delta without a link cannot tell
 		}
 		want := fmt.Sprintf("delta web %[1]s, turn web, outcome web, delta web-1 %[1]s, delta web changed, turn web, delta web-1 changed, outcome web, "+
 			"turn web-1, outcome web-1, delta a %[1]s, delta a changed", created)
 		c, err := w.record.Chronicle(w.Context(), record.Filter{}, record.Span{}, 100)
-		w.must(err)
+		w.Must(err)
 		got := lines(c.Items)
 		if !c.Whole || sorted(got) != sorted(want) {
 			w.Errorf("whole %v, it has\n%s, want\n%s", c.Whole, got, want)
@@ -55,22 +55,22 @@ func sorted(list string) string {
 func TestAChronicleSaysHowFarItGoesBack(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 3000 {
-			w.is(pod(fmt.Sprint("p", i%7)), "x", nil)
+			w.Is(pod(fmt.Sprint("p", i%7)), "x", nil)
 		}
 		begun := time.Now()
-		w.is(web, "x", nil)
+		w.Is(web, "x", nil)
 		c, err := w.record.Chronicle(w.Context(), record.Filter{}, record.Span{}, 10)
-		w.must(err)
+		w.Must(err)
 		if c.Whole || len(c.Items) != 10 || !c.Since.Equal(c.Items[9].Time) || c.Items[0].Object != web {
 			w.Errorf("whole %v since %v: %s", c.Whole, c.Since, lines(c.Items))
 		}
 		c, err = w.record.Chronicle(w.Context(), record.Filter{Name: "web"}, record.Span{}, 10)
-		w.must(err)
+		w.Must(err)
 		if !c.Whole || lines(c.Items) != "delta web created" && lines(c.Items) != "delta web changed" {
 			w.Errorf("of one name, whole %v: %s", c.Whole, lines(c.Items))
 		}
 		c, err = w.record.Chronicle(w.Context(), record.Filter{}, record.Span{From: begun.Add(-3 * time.Second), To: begun}, 10)
-		w.must(err)
+		w.Must(err)
 		if !c.Whole || len(c.Items) != 4 { // the span includes both ends
 			w.Errorf("of three seconds, whole %v: %s", c.Whole, lines(c.Items))
 		}
@@ -87,12 +87,12 @@ func TestAChronicleSaysHowFarItGoesBack(t *testing.T) {
 
 func TestAChronicleShowsWhatIsMissing(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(pod("a"), "x", nil)
+		w.Is(pod("a"), "x", nil)
 		since := time.Now()
-		w.say(events.Delta{Kind: "pods", Op: events.Gap, Body: []byte(`{"reason":"the watcher was away","since":"` + since.Format(time.RFC3339Nano) + `"}`)})
-		w.is(pod("a"), "x", nil)
+		w.Say(events.Delta{Kind: "pods", Op: events.Gap, Body: []byte(`{"reason":"the watcher was away","since":"` + since.Format(time.RFC3339Nano) + `"}`)})
+		w.Is(pod("a"), "x", nil)
 		c, err := w.record.Chronicle(w.Context(), record.Filter{Namespace: "shop"}, record.Span{}, 10)
-		w.must(err)
+		w.Must(err)
 		if len(c.Items) != 3 || c.Items[1].Noun != "gap" || c.Items[1].Gap == nil || c.Items[1].Gap.Reason != "the watcher was away" || !c.Items[1].Gap.Since.Equal(since) {
 			w.Errorf("it has %s: %+v", lines(c.Items), c.Items)
 		}
@@ -102,21 +102,21 @@ func TestAChronicleShowsWhatIsMissing(t *testing.T) {
 func TestWhatWasDecidedAboutAnObject(t *testing.T) {
 	tell(t, func(w *world) {
 		begun := time.Now()
-		w.scaled()
+		w.Scaled()
 		// Another kind's object has the same name as the Deployment.
 		other := events.Ref{Kind: "replicasets.apps", Namespace: "shop", Name: "web"}
-		made := w.delta(other, events.Is, "x", nil)
-		w.done(replicaSets, other, w.decide(replicaSets, other, "too many Pods", nil), made)
+		made := w.Delta(other, events.Is, "x", nil)
+		w.Done(replicaSets, other, w.Decide(replicaSets, other, "too many Pods", nil), made)
 		for ref, want := range map[events.Ref]string{
 			web: "turn web, outcome web, turn web, outcome web", webSet: "turn web-1, outcome web-1", other: "turn web, outcome web", pod("a"): "",
 		} {
 			got, err := w.record.Decided(w.Context(), ref, begun)
-			w.must(err)
+			w.Must(err)
 			if lines(got) != want {
 				w.Errorf("of %v: %s, want %s", ref, lines(got), want)
 			}
 		}
-		w.wait(time.Second)
+		w.Wait(time.Second)
 		if got, err := w.record.Decided(w.Context(), web, time.Now()); err != nil || len(got) > 0 {
 			w.Errorf("from now on: %s, %v", lines(got), err)
 		}
@@ -125,11 +125,11 @@ func TestWhatWasDecidedAboutAnObject(t *testing.T) {
 
 func TestNothingIsLostBetweenWhatIsThereAndWhatComes(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(pod("before"), "x", nil)
+		w.Is(pod("before"), "x", nil)
 		ctx, stop := context.WithCancel(w.Context())
 		var heard []string
-		w.must(w.record.TailFrom(ctx, record.Filter{}, func() error {
-			w.is(pod("between"), "x", nil)
+		w.Must(w.record.TailFrom(ctx, record.Filter{}, func() error {
+			w.Is(pod("between"), "x", nil)
 			return nil
 		}, func(h record.Happening) error {
 			heard = append(heard, h.Object.Name)

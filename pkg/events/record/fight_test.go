@@ -41,14 +41,14 @@ func TestAFightIsTold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tell(t, func(w *world) {
-				w.is(web, "alice", nil)
+				w.Is(web, "alice", nil)
 				for _, change := range c.changes {
-					w.wait(c.pause)
-					w.is(web, change.by, replicas(change.to))
-					w.is(web, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"seen": o.GetResourceVersion()}) })
+					w.Wait(c.pause)
+					w.Is(web, change.by, replicas(change.to))
+					w.Is(web, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"seen": o.GetResourceVersion()}) })
 				}
 				cause, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
-				w.must(err)
+				w.Must(err)
 				f := cause.Fight
 				switch {
 				case c.times == 0 && f != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 )
 
 // Event is what happened to an object in one of its versions.
@@ -175,7 +176,7 @@ func (r *Record) versions(ctx context.Context, kind kinds.Kind, entries []Entry)
 		}
 	}
 	out := make([]Version, len(entries))
-	return out, each(ctx, len(entries), func(ctx context.Context, i int) (err error) {
+	return out, parallel.Each(ctx, len(entries), func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			out[i] = versionOf(entries[i], nil, trees[i], nil)
 		} else {

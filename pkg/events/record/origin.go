@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -79,7 +80,7 @@ func (s *search) origin(ctx context.Context, e Entry, tree fields.Tree) (*Origin
 	}
 	var mu sync.Mutex
 	var origin *Origin
-	err := each(ctx, len(places), func(ctx context.Context, i int) error {
+	err := parallel.Each(ctx, len(places), func(ctx context.Context, i int) error {
 		o, err := s.under(ctx, places[i].controller, places[i].subject, e)
 		if err != nil || o == nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -128,35 +127,6 @@ func (r *Record) Kinds(ctx context.Context) ([]kinds.Kind, error) { return r.bus
 var all = bus.Passage{}
 
 func logOf(kind kinds.Kind) string { return subject.LogStream(kind.Name) }
-
-// parallel limits the concurrent requests of one question.
-const parallel = 16
-
-// each calls do for 0 to n-1, at most parallel at a time, and returns the first error.
-func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	return some(ctx, n, parallel, do)
-}
-
-func some(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var work sync.WaitGroup
-	places := make(chan struct{}, atOnce)
-	for i := range n {
-		places <- struct{}{}
-		work.Go(func() {
-			defer func() { <-places }()
-			if ctx.Err() != nil {
-				return
-			}
-			if err := do(ctx, i); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	work.Wait()
-	return context.Cause(ctx)
-}
 
 // missing is the error for an object without a stored delta.
 func missing(ref events.Ref) error {

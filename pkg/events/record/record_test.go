@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -17,29 +16,11 @@ import (
 	"github.com/millrace/millrace/pkg/events/record"
 )
 
-// scaled is the record of a Deployment that a user creates and scales: two controllers follow,
-// and the second creates a Pod, which runs.
-func (w *world) scaled() {
-	w.is(web, "kubectl-create", replicas(1))
-	set := w.delta(webSet, events.Is, events.FieldManager, replicas(1))
-	w.done(deployments, web, w.decide(deployments, web, "there is no set of this template", []events.Command{create(webSet)}), set)
-	w.say(set)
-	asked := w.is(web, "kubectl-scale", replicas(2))
-	turn := w.decide(deployments, web, "as many as are wanted", []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}, trigger(web, asked))
-	set = w.delta(webSet, events.Is, events.FieldManager, replicas(2))
-	said := w.say(set) // a delta may precede its outcome
-	w.done(deployments, web, turn, set)
-	created := w.delta(pod("a"), events.Is, events.FieldManager, nil)
-	w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("a"))}, trigger(webSet, said)), created)
-	w.say(created)
-	w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
-}
-
 func TestWhyLeadsBackToWhoBegan(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
+		w.Scaled()
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Field: "metadata"})
-		w.must(err)
+		w.Must(err)
 		want := `pods:shop/a created by replicaset-controller: too few Pods
   asked by replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
     asked by deployments.apps:shop/web changed by kubectl-scale
@@ -51,7 +32,7 @@ func TestWhyLeadsBackToWhoBegan(t *testing.T) {
 			w.Errorf("it began with %+v", began.Version)
 		}
 		c, err = w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Last: true})
-		w.must(err)
+		w.Must(err)
 		if got := draw(c, ""); got != "pods:shop/a changed by kubelet\n" {
 			w.Errorf("the pod changed\n%s", got)
 		}
@@ -60,14 +41,14 @@ func TestWhyLeadsBackToWhoBegan(t *testing.T) {
 
 func TestWhyADeletedPodIsReplaced(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		w.is(pod("a"), "kubelet", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		gone := w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
-		created := w.delta(pod("b"), events.Is, events.FieldManager, nil)
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), created)
-		w.say(created)
+		w.Scaled()
+		w.Is(pod("a"), "kubelet", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		gone := w.Say(w.Delta(pod("a"), events.Gone, "kubelet", nil))
+		created := w.Delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.Done(replicaSets, webSet, w.Decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, trigger(pod("a"), gone)), created)
+		w.Say(created)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
-		w.must(err)
+		w.Must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods
   asked by pods:shop/a gone by unknown
     ordered by pods:shop/a deleting by unknown
@@ -103,15 +84,15 @@ func draw(c *record.Cause, indent string) string {
 
 func TestHistoryTellsNamesakesApart(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(web, "alice", nil)
-		w.is(web, "bob", replicas(3))
-		kept := w.delta(web, events.Is, "bob", nil)
-		kept.ResourceVersion, kept.Sync = fmt.Sprint(w.version-1), true
-		w.say(kept)
-		w.say(w.delta(web, events.Gone, "bob", nil))
-		w.is(web, "carol", nil)
+		w.Is(web, "alice", nil)
+		w.Is(web, "bob", replicas(3))
+		kept := w.Delta(web, events.Is, "bob", nil)
+		kept.ResourceVersion, kept.Sync = fmt.Sprint(w.Version-1), true
+		w.Say(kept)
+		w.Say(w.Delta(web, events.Gone, "bob", nil))
+		w.Is(web, "carol", nil)
 		h, err := w.record.History(w.Context(), kinds.Deployments.Kind, web, 0)
-		w.must(err)
+		w.Must(err)
 		var got []string
 		for _, v := range h.Versions {
 			text := fmt.Sprintf("%s %s %v", v.UID, v.Event, v.By)
@@ -121,14 +102,14 @@ func TestHistoryTellsNamesakesApart(t *testing.T) {
 			got = append(got, text)
 		}
 		want := "uid-101 created alice|uid-101 changed bob spec.replicas=3|uid-101 kept unknown|uid-101 gone unknown|uid-105 created carol"
-		if !w.linked { // it may have existed before the record begins
+		if !w.Linked { // it may have existed before the record begins
 			want = strings.Replace(want, "created alice", "created unknown", 1)
 		}
 		if strings.Join(got, "|") != want {
 			w.Errorf("the history is\n%s, want\n%s", strings.Join(got, "\n"), want)
 		}
 		h, err = w.record.History(w.Context(), kinds.Deployments.Kind, web, 4)
-		w.must(err)
+		w.Must(err)
 		if len(h.Versions) != 4 || !h.More || len(h.Versions[0].Changes) != 1 {
 			w.Errorf("the newest 4 are %+v", h.Versions)
 		}
@@ -150,19 +131,19 @@ func TestTheStateOfEveryMoment(t *testing.T) {
 		for i := range 60 {
 			name := fmt.Sprintf("p%02d", i%7)
 			if op := events.Is; i%5 == 4 && there[name] {
-				w.say(w.delta(pod(name), events.Gone, "x", nil))
+				w.Say(w.Delta(pod(name), events.Gone, "x", nil))
 				delete(there, name)
 			} else {
-				w.say(w.delta(pod(name), op, "x", nil))
+				w.Say(w.Delta(pod(name), op, "x", nil))
 				there[name] = true
 			}
-			moments = append(moments, known{time.Now(), fmt.Sprint(w.version), names(there)})
+			moments = append(moments, known{time.Now(), fmt.Sprint(w.Version), names(there)})
 		}
-		w.wait(time.Second)
+		w.Wait(time.Second)
 		for _, m := range moments {
 			for _, at := range []record.Moment{{Time: m.time}, {Time: m.time.Add(900 * time.Millisecond)}, {Version: m.version}} {
 				s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", at)
-				w.must(err)
+				w.Must(err)
 				got := map[string]bool{}
 				for _, e := range s.Entries {
 					got[e.Ref.Name] = true
@@ -197,31 +178,31 @@ func names(set map[string]bool) string {
 
 func TestAGapIsNeverPassedOver(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(pod("a"), "x", nil)
-		w.say(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(w.version)})
+		w.Is(pod("a"), "x", nil)
+		w.Say(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(w.Version)})
 		before := time.Now()
-		w.wait(time.Minute)
+		w.Wait(time.Minute)
 		within := time.Now()
-		w.wait(time.Minute)
-		found := w.delta(pod("a"), events.Is, "y", nil)
+		w.Wait(time.Minute)
+		found := w.Delta(pod("a"), events.Is, "y", nil)
 		found.Sync = true
-		w.say(found)
-		w.say(events.Delta{
+		w.Say(found)
+		w.Say(events.Delta{
 			Kind: "pods", Op: events.Gap, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"reason":"the watcher was away","since":%q}`, before.Format(time.RFC3339Nano)),
 		})
-		w.say(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(w.version)})
+		w.Say(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: fmt.Sprint(w.Version)})
 		after := time.Now()
 		for at, whole := range map[time.Time]bool{before.Add(-500 * time.Millisecond): true, within: false, after: true} {
 			s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Time: at})
-			w.must(err)
+			w.Must(err)
 			one, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("a"), record.Moment{Time: at})
-			w.must(err)
+			w.Must(err)
 			if s.Whole != whole || one.Whole != whole || whole != (len(s.Doubts) == 0) {
 				w.Errorf("%v after the last mark: whole %v and %v, %v", at.Sub(before), s.Whole, one.Whole, s.Doubts)
 			}
 		}
 		h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("a"), 0)
-		w.must(err)
+		w.Must(err)
 		if len(h.Gaps) != 1 || h.Gaps[0].Reason != "the watcher was away" || !h.Gaps[0].Since.Equal(before) || h.Versions[1].Event != record.Found {
 			w.Errorf("the history has %+v, %+v", h.Gaps, h.Versions[1])
 		}
@@ -230,10 +211,10 @@ func TestAGapIsNeverPassedOver(t *testing.T) {
 
 func TestWhatIsMissingIsCounted(t *testing.T) {
 	tell(t, func(w *world) {
-		w.tally["pods"].Fold(events.Delta{Kind: "pods", Ref: pod("lost"), Op: events.Is, UID: "lost", ResourceVersion: "1"})
-		w.is(pod("a"), "x", nil)
+		w.Tally["pods"].Fold(events.Delta{Kind: "pods", Ref: pod("lost"), Op: events.Is, UID: "lost", ResourceVersion: "1"})
+		w.Is(pod("a"), "x", nil)
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
-		w.must(err)
+		w.Must(err)
 		if s.Whole || len(s.Doubts) != 1 || !strings.Contains(s.Doubts[0], "the record has 1 objects of this moment, where there were 2") {
 			w.Errorf("whole %v, %v", s.Whole, s.Doubts)
 		}
@@ -245,33 +226,17 @@ func TestWhatIsMissingIsCounted(t *testing.T) {
 func TestWhatARelistFindsIsCountedAfterwards(t *testing.T) {
 	tell(t, func(w *world) {
 		for i := range 150 {
-			w.is(pod(fmt.Sprint("p", i)), "x", nil)
+			w.Is(pod(fmt.Sprint("p", i)), "x", nil)
 		}
 		for i := range 130 {
-			d := w.delta(pod(fmt.Sprint("q", i)), events.Is, "x", nil)
+			d := w.Delta(pod(fmt.Sprint("q", i)), events.Is, "x", nil)
 			d.Sync = true
-			w.sayUncounted(d)
+			w.SayUncounted(d)
 		}
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
-		w.must(err)
+		w.Must(err)
 		if len(s.Entries) != 280 || !s.Whole {
 			w.Errorf("there are %d, whole %v: %v", len(s.Entries), s.Whole, s.Doubts)
-		}
-	})
-}
-
-func TestStandingSaysWhatIsAwaited(t *testing.T) {
-	tell(t, func(w *world) {
-		w.scaled()
-		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("c"))})
-		w.must(w.bus.Schedule(w.Context(), events.Wake{Controller: replicaSets, Key: events.Key{Namespace: "shop", Name: "web-1"}, At: time.Now().Add(time.Hour), Because: "it will be available"}))
-		s, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
-		w.must(err)
-		if len(s.Turns) != 1 || s.Turns[0].Turn != turn || s.Turns[0].Outcome != nil || s.Wake == nil || s.Wake.Because != "it will be available" || s.Object == nil {
-			w.Errorf("it stands at %+v", s)
-		}
-		if _, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, "absent"); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), replicaSets) {
-			w.Errorf("of an absent controller: %v", err)
 		}
 	})
 }
@@ -321,12 +286,12 @@ func (b worn) wear(m events.Message) events.Message {
 func TestHistoryEndsWhereItCannotBeRead(t *testing.T) {
 	tell(t, func(w *world) {
 		for _, by := range []string{"alice", "bob", "carol", "dave"} {
-			w.is(web, by, replicas(1))
+			w.Is(web, by, replicas(1))
 		}
-		h, err := record.New(worn{w.bus, 2}).History(w.Context(), kinds.Deployments.Kind, web, 0)
-		w.must(err)
+		h, err := record.New(worn{w.Bus, 2}).History(w.Context(), kinds.Deployments.Kind, web, 0)
+		w.Must(err)
 		want, by := 2, "dave"
-		if !w.linked {
+		if !w.Linked {
 			want, by = 1, "" // the damaged message is on the way to the previous one
 		}
 		if len(h.Versions) != want || h.Versions[want-1].By.Manager != by || h.Versions[0].Event != record.Changed || len(h.Doubts) != 1 {

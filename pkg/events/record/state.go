@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -181,7 +182,7 @@ func (f *backwards) stride(ctx context.Context, low, high uint64) error {
 	parts := make([]map[events.Ref]Entry, lanes)
 	size := (high - low + lanes) / lanes
 	var mu sync.Mutex
-	err := each(ctx, lanes, func(ctx context.Context, i int) error {
+	err := parallel.Each(ctx, lanes, func(ctx context.Context, i int) error {
 		from := low + uint64(i)*size
 		to := min(from+size-1, high)
 		parts[i] = map[events.Ref]Entry{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -62,7 +63,7 @@ func (r *Record) TailFrom(ctx context.Context, f Filter, begun func() error, han
 		return err
 	}
 	ends := make([]uint64, len(streams))
-	if err := each(ctx, len(streams), func(ctx context.Context, i int) error {
+	if err := parallel.Each(ctx, len(streams), func(ctx context.Context, i int) error {
 		at, err := r.bus.StreamState(ctx, streams[i])
 		ends[i] = at.Last
 		return err
@@ -73,7 +74,7 @@ func (r *Record) TailFrom(ctx context.Context, f Filter, begun func() error, han
 		return err
 	}
 	var mu sync.Mutex
-	err = some(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
+	err = parallel.Do(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
 		return r.bus.Follow(ctx, streams[i], ends[i]+1, func(batch []events.Message) error {
 			mu.Lock()
 			defer mu.Unlock()

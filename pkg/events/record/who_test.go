@@ -13,65 +13,66 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/recordtest"
 )
 
 // TestWhoItWas: managedFields have times in seconds, and our entry stays there long after
 // another client has changed something without an entry.
 func TestWhoItWas(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
+		w.Scaled()
 		hand := func() record.Hand {
 			h, err := w.record.History(w.Context(), kinds.Deployments.Kind, web, 1)
-			w.must(err)
+			w.Must(err)
 			return h.Versions[0].By
 		}
-		together := w.delta(web, events.Is, events.FieldManager, replicas(7))
+		together := w.Delta(web, events.Is, events.FieldManager, replicas(7))
 		together.Beside = []events.Manager{{Name: "alice", Operation: "Apply", Time: together.By.Time}}
-		w.say(together)
+		w.Say(together)
 		if by := hand(); by.Manager != "" || !strings.Contains(by.Unknown, "alice") {
 			w.Errorf("one of two of the same second is named: %+v", by)
 		}
-		proven := w.delta(web, events.Is, "alice", replicas(9))
+		proven := w.Delta(web, events.Is, "alice", replicas(9))
 		proven.By.Time, proven.Proven, proven.Beside = together.By.Time, true, []events.Manager{together.By}
-		w.say(proven)
+		w.Say(proven)
 		if by := hand(); by.Manager != "alice" || by.Unknown != "" {
 			w.Errorf("whose entry has changed: %+v", by)
 		}
-		scaling := w.delta(web, events.Is, events.FieldManager, replicas(3))
+		scaling := w.Delta(web, events.Is, events.FieldManager, replicas(3))
 		scaling.By.Time = together.By.Time
 		scaling.Beside = []events.Manager{{Name: "kubectl", Operation: "Update", Subresource: "scale"}}
-		w.say(scaling)
+		w.Say(scaling)
 		if by := hand(); by.Manager != "kubectl" || by.Subresource != "scale" {
 			w.Errorf("scaled with kubectl: %+v", by)
 		}
-		noted := w.delta(web, events.Is, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"note": "1"}) })
+		noted := w.Delta(web, events.Is, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"note": "1"}) })
 		noted.By.Time, noted.Beside = together.By.Time, scaling.Beside
-		w.say(noted)
+		w.Say(noted)
 		if by := hand(); by.Manager != "" || by.Unknown == "" {
 			w.Errorf("who scaled it is taken for who noted something on it: %+v", by)
 		}
-		two := w.delta(web, events.Is, events.FieldManager, replicas(4))
+		two := w.Delta(web, events.Is, events.FieldManager, replicas(4))
 		two.By.Time = together.By.Time
 		two.Beside = []events.Manager{{Name: "bob", Operation: "Apply", Subresource: "scale"}, scaling.Beside[0]}
-		w.say(two)
+		w.Say(two)
 		if by := hand(); by.Manager != "" {
 			w.Errorf("one of two who scaled is named: %+v", by)
 		}
-		untold := w.delta(web, events.Is, events.FieldManager, replicas(8))
-		w.say(untold)
+		untold := w.Delta(web, events.Is, events.FieldManager, replicas(8))
+		w.Say(untold)
 		if by := hand(); by.Manager != events.FieldManager || by.Controller != "" || by.Note == "" {
 			w.Errorf("another %s: %+v", events.FieldManager, by)
 		}
-		found := w.delta(web, events.Is, "carol", replicas(5))
+		found := w.Delta(web, events.Is, "carol", replicas(5))
 		found.Sync = true
-		w.say(found)
+		w.Say(found)
 		if by := hand(); by.Manager != "" || !strings.Contains(by.Unknown, "carol") {
 			w.Errorf("what a list has found: %+v", by)
 		}
-		turn := w.decide(deployments, web, "without effect", nil)
-		stood := w.delta(web, events.Is, events.FieldManager, replicas(9))
-		w.say(stood)
-		w.met(deployments, web, turn, stood)
+		turn := w.Decide(deployments, web, "without effect", nil)
+		stood := w.Delta(web, events.Is, events.FieldManager, replicas(9))
+		w.Say(stood)
+		w.Met(deployments, web, turn, stood)
 		if by := hand(); by.Controller != "" {
 			w.Errorf("a version that stood in our way is taken for ours: %+v", by)
 		}
@@ -80,14 +81,14 @@ func TestWhoItWas(t *testing.T) {
 
 func TestReportsAreFollowedWhenThatIsAskedFor(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		ready := w.is(pod("a"), "kubelet", nil)
-		report := w.delta(webSet, events.Is, events.FieldManager, func(o metav1.Object) { o.(*appsv1.ReplicaSet).Status.ReadyReplicas = 1 })
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "the status has changed", nil, trigger(pod("a"), ready)), report)
-		said := w.say(report)
-		next := w.delta(web, events.Is, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"revision": "1"}) })
-		w.done(deployments, web, w.decide(deployments, web, "it is ready", nil, trigger(webSet, said)), next)
-		w.say(next)
+		w.Scaled()
+		ready := w.Is(pod("a"), "kubelet", nil)
+		report := w.Delta(webSet, events.Is, events.FieldManager, func(o metav1.Object) { o.(*appsv1.ReplicaSet).Status.ReadyReplicas = 1 })
+		w.Done(replicaSets, webSet, w.Decide(replicaSets, webSet, "the status has changed", nil, trigger(pod("a"), ready)), report)
+		said := w.Say(report)
+		next := w.Delta(web, events.Is, events.FieldManager, func(o metav1.Object) { o.SetAnnotations(map[string]string{"revision": "1"}) })
+		w.Done(deployments, web, w.Decide(deployments, web, "it is ready", nil, trigger(webSet, said)), next)
+		w.Say(next)
 		for follow, want := range map[bool]string{
 			false: `deployments.apps:shop/web changed by deployment-controller: it is ready
   asked by replicasets.apps:shop/web-1 changed by replicaset-controller: the status has changed
@@ -102,7 +103,7 @@ func TestReportsAreFollowedWhenThatIsAskedFor(t *testing.T) {
 `,
 		} {
 			c, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{Last: true, Reports: follow})
-			w.must(err)
+			w.Must(err)
 			if got := draw(c, ""); got != want {
 				w.Errorf("reports %v:\n%swant\n%s", follow, got, want)
 			}
@@ -117,38 +118,38 @@ func TestReportsAreFollowedWhenThatIsAskedFor(t *testing.T) {
 // occurs several times.
 func TestOneAnswerEverywhere(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		bound := w.delta(pod("a"), events.Is, "", func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "node-1" })
+		w.Scaled()
+		bound := w.Delta(pod("a"), events.Is, "", func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "node-1" })
 		bound.By = events.Manager{}
-		w.say(bound)
+		w.Say(bound)
 		h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("a"), 0)
-		w.must(err)
+		w.Must(err)
 		if by := h.Versions[len(h.Versions)-1].By; !strings.Contains(by.Unknown, "bound to node-1") || !strings.Contains(by.Unknown, "default-scheduler") {
 			w.Errorf("a binding is by %+v", by)
 		}
 		for _, kept := range []bool{false, true} {
 			if kept {
-				again := w.delta(web, events.Is, "", nil)
+				again := w.Delta(web, events.Is, "", nil)
 				last := w.newest(web)
 				again.By, again.Sync, again.ResourceVersion = last.By, true, last.ResourceVersion
-				w.say(again)
+				w.Say(again)
 			}
 			for kind, ref := range map[*kinds.Kind]events.Ref{&kinds.Pods.Kind: pod("a"), &kinds.Deployments.Kind: web, &kinds.ReplicaSets.Kind: webSet} {
 				h, err := w.record.History(w.Context(), *kind, ref, 0)
-				w.must(err)
+				w.Must(err)
 				want := h.Versions[len(h.Versions)-1]
 				for i := len(h.Versions) - 1; want.Event == record.Kept; i-- {
 					want = h.Versions[i]
 				}
 				state, err := w.record.One(w.Context(), *kind, ref, record.Moment{})
-				w.must(err)
+				w.Must(err)
 				hands, err := w.record.Authors(w.Context(), *kind, state.Entries)
-				w.must(err)
+				w.Must(err)
 				if !reflect.DeepEqual(hands[0], want.By) {
 					w.Errorf("%v is by %+v in its history, and by %+v in a list", ref, want.By, hands[0])
 				}
 				c, err := w.record.Why(w.Context(), *kind, ref, record.Question{Last: true, Reports: true})
-				w.must(err)
+				w.Must(err)
 				hand := map[string]record.Hand{want.Object.String() + want.ResourceVersion: want.By}
 				w.agrees(c, hand)
 			}
@@ -171,8 +172,8 @@ func (w *world) agrees(c *record.Cause, hands map[string]record.Hand) {
 
 func (w *world) newest(ref events.Ref) events.Delta {
 	w.Helper()
-	state, err := w.record.One(w.Context(), kindOf(ref.Kind), ref, record.Moment{})
-	w.must(err)
+	state, err := w.record.One(w.Context(), recordtest.KindOf(ref.Kind), ref, record.Moment{})
+	w.Must(err)
 	return state.Entries[0].Delta
 }
 
@@ -180,20 +181,20 @@ func (w *world) newest(ref events.Ref) events.Delta {
 // again.
 func TestWhatIsExplainedTwiceIsSaidOnce(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		made := w.delta(webSet, events.Is, events.FieldManager, replicas(4))
-		turn := w.decide(deployments, web, "as many as are wanted", nil)
-		said := w.say(made)
-		w.done(deployments, web, turn, made)
-		next := w.delta(pod("c"), events.Is, events.FieldManager, nil)
+		w.Scaled()
+		made := w.Delta(webSet, events.Is, events.FieldManager, replicas(4))
+		turn := w.Decide(deployments, web, "as many as are wanted", nil)
+		said := w.Say(made)
+		w.Done(deployments, web, turn, made)
+		next := w.Delta(pod("c"), events.Is, events.FieldManager, nil)
 		asked := trigger(webSet, said)
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", nil, asked), next)
-		created := w.say(next)
-		again := w.delta(webSet, events.Is, events.FieldManager, func(o metav1.Object) { o.(*appsv1.ReplicaSet).Status.Replicas = 2 })
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "the status has changed", nil, asked, trigger(pod("c"), created)), again)
-		w.say(again)
+		w.Done(replicaSets, webSet, w.Decide(replicaSets, webSet, "too few Pods", nil, asked), next)
+		created := w.Say(next)
+		again := w.Delta(webSet, events.Is, events.FieldManager, func(o metav1.Object) { o.(*appsv1.ReplicaSet).Status.Replicas = 2 })
+		w.Done(replicaSets, webSet, w.Decide(replicaSets, webSet, "the status has changed", nil, asked, trigger(pod("c"), created)), again)
+		w.Say(again)
 		c, err := w.record.Why(w.Context(), kinds.ReplicaSets.Kind, webSet, record.Question{Last: true, Reports: true})
-		w.must(err)
+		w.Must(err)
 		w.agrees(c, map[string]record.Hand{})
 		if met := c.Causes[1].Causes[0]; met.Note != record.Again || met.Version.By.Controller != deployments {
 			w.Errorf("met again: %+v", met)
@@ -205,11 +206,11 @@ func TestWhatIsExplainedTwiceIsSaidOnce(t *testing.T) {
 // cause to explain.
 func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
+		w.Scaled()
+		w.Is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
 		why := func(q record.Question) *record.Cause {
 			c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), q)
-			w.must(err)
+			w.Must(err)
 			return c
 		}
 		c := why(record.Question{})
@@ -223,8 +224,8 @@ func TestWhyAnswersWithWhatIsWanted(t *testing.T) {
 		if exactly := why(record.Question{At: record.Moment{Version: last.Version.ResourceVersion}}); exactly.Version.ResourceVersion != last.Version.ResourceVersion {
 			w.Errorf("asked about a version: %+v", exactly.Version)
 		}
-		w.is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"a": "b"}) })
-		w.is(pod("a"), "kubelet", func(o metav1.Object) {
+		w.Is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"a": "b"}) })
+		w.Is(pod("a"), "kubelet", func(o metav1.Object) {
 			o.(*corev1.Pod).Spec.NodeName = "node-1"
 			o.SetLabels(map[string]string{"a": "b", "zone": "z"}) // a binding copies these from the node
 		})

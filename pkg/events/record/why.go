@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -347,7 +348,7 @@ func (x *explanation) askers(ctx context.Context, asking []Entry, depth int) (ca
 // asking are the deltas that triggered a turn, the newest of each object, newest first.
 func (x *explanation) asking(ctx context.Context, o *Origin) ([]Entry, error) {
 	found := make([]Entry, len(o.Turn.Triggers))
-	err := each(ctx, len(found), func(ctx context.Context, i int) error {
+	err := parallel.Each(ctx, len(found), func(ctx context.Context, i int) error {
 		t := o.Turn.Triggers[i]
 		kind, ok := subject.KindOfStream(t.Stream)
 		if !ok {

@@ -16,20 +16,20 @@ import (
 // went by that. Objects are sorted by their last change.
 func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		unready := w.is(pod("a"), "kubelet", nil)
-		w.is(pod("x"), "kubectl-create", nil)
-		other := w.is(pod("x"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
-		deleted := w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.Scaled()
+		unready := w.Is(pod("a"), "kubelet", nil)
+		w.Is(pod("x"), "kubectl-create", nil)
+		other := w.Is(pod("x"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+		deleted := w.Is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		made := w.Delta(pod("b"), events.Is, events.FieldManager, nil)
 		former := trigger(pod("x"), other)
 		former.Stream = "STATE_pods" // as earlier versions name it, with the log's sequence
-		turn := w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))},
+		turn := w.Decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))},
 			trigger(pod("a"), unready), former, trigger(pod("a"), deleted))
-		w.done(replicaSets, webSet, turn, made)
-		w.say(made)
+		w.Done(replicaSets, webSet, turn, made)
+		w.Say(made)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
-		w.must(err)
+		w.Must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods
   asked by pods:shop/a deleting by unknown
   asked by pods:shop/x changed by kubelet
@@ -39,8 +39,8 @@ func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 		if got := draw(c, ""); got != want {
 			w.Errorf("the pod was made\n%swant\n%s", got, want)
 		}
-		if len(c.Causes) > 0 && c.Causes[0].Version.ResourceVersion != fmt.Sprint(w.version-1) {
-			w.Errorf("it was asked for by version %s, want %d", c.Causes[0].Version.ResourceVersion, w.version-1)
+		if len(c.Causes) > 0 && c.Causes[0].Version.ResourceVersion != fmt.Sprint(w.Version-1) {
+			w.Errorf("it was asked for by version %s, want %d", c.Causes[0].Version.ResourceVersion, w.Version-1)
 		}
 	})
 }
@@ -49,16 +49,16 @@ func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
 // create: not every kind has a generation that changes with it.
 func TestWhyLeadsBackToADeletion(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		w.is(web, "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		w.is(web, "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
-		asked := w.is(pod("a"), "kubelet", nil)
-		set := w.delta(webSet, events.Is, events.FieldManager, replicas(0))
+		w.Scaled()
+		w.Is(web, "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		w.Is(web, "kubectl-label", func(o metav1.Object) { o.SetLabels(map[string]string{"seen": "yes"}) })
+		asked := w.Is(pod("a"), "kubelet", nil)
+		set := w.Delta(webSet, events.Is, events.FieldManager, replicas(0))
 		command := []events.Command{{Verb: events.VerbPatch, Kind: webSet.Kind, Namespace: "shop", Name: webSet.Name}}
-		w.done(deployments, web, w.decide(deployments, web, "the Deployment is being deleted", command, trigger(pod("a"), asked)), set)
-		w.say(set)
+		w.Done(deployments, web, w.Decide(deployments, web, "the Deployment is being deleted", command, trigger(pod("a"), asked)), set)
+		w.Say(set)
 		c, err := w.record.Why(w.Context(), kinds.ReplicaSets.Kind, webSet, record.Question{Last: true})
-		w.must(err)
+		w.Must(err)
 		want := `replicasets.apps:shop/web-1 changed by deployment-controller: the Deployment is being deleted
   asked by pods:shop/a changed by kubelet
   wanted since deployments.apps:shop/web deleting by unknown
@@ -76,14 +76,14 @@ func TestWhyLeadsBackToADeletion(t *testing.T) {
 // it waited for its finalizers.
 func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		w.is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
-		first := w.version
-		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
-		w.is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetFinalizers(nil); o.SetLabels(map[string]string{"seen": "yes"}) })
-		w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
+		w.Scaled()
+		w.Is(pod("a"), "kubectl-delete", func(o metav1.Object) { now := metav1.Now(); o.SetDeletionTimestamp(&now) })
+		first := w.Version
+		w.Is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+		w.Is(pod("a"), "kubectl-label", func(o metav1.Object) { o.SetFinalizers(nil); o.SetLabels(map[string]string{"seen": "yes"}) })
+		w.Say(w.Delta(pod("a"), events.Gone, "kubelet", nil))
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
-		w.must(err)
+		w.Must(err)
 		if got, want := draw(c, ""), "pods:shop/a gone by unknown\n  ordered by pods:shop/a deleting by unknown\n"; got != want {
 			w.Fatalf("the pod went\n%swant\n%s", got, want)
 		}
@@ -97,20 +97,20 @@ func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 // of one of them is not the first cause.
 func TestWhyCountsWhatAskedAlike(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
+		w.Scaled()
 		var asked []events.Trigger
 		for _, name := range []string{"x", "y", "z"} {
-			w.is(pod(name), "kubectl-create", nil)
+			w.Is(pod(name), "kubectl-create", nil)
 		}
 		for _, name := range []string{"x", "y", "z"} {
-			at := w.is(pod(name), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+			at := w.Is(pod(name), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
 			asked = append(asked, trigger(pod(name), at))
 		}
-		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
-		w.done(replicaSets, webSet, w.decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, asked...), made)
-		w.say(made)
+		made := w.Delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.Done(replicaSets, webSet, w.Decide(replicaSets, webSet, "too few Pods", []events.Command{create(pod("b"))}, asked...), made)
+		w.Say(made)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
-		w.must(err)
+		w.Must(err)
 		want := `pods:shop/b created by replicaset-controller: too few Pods
   asked by pods:shop/z changed by kubelet
   wanted since replicasets.apps:shop/web-1 changed by deployment-controller: as many as are wanted
@@ -133,14 +133,14 @@ func TestWhyCountsWhatAskedAlike(t *testing.T) {
 func TestWhyAFieldIsOfOneObject(t *testing.T) {
 	tell(t, func(w *world) {
 		bound := func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n1" }
-		w.is(pod("a"), "kubectl-create", nil)
-		w.is(pod("a"), "kube-scheduler", bound)
-		w.say(w.delta(pod("a"), events.Gone, "kubelet", nil))
-		w.is(pod("a"), "kubectl-create", bound)
-		created := w.version
-		w.is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
+		w.Is(pod("a"), "kubectl-create", nil)
+		w.Is(pod("a"), "kube-scheduler", bound)
+		w.Say(w.Delta(pod("a"), events.Gone, "kubelet", nil))
+		w.Is(pod("a"), "kubectl-create", bound)
+		created := w.Version
+		w.Is(pod("a"), "kubelet", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodRunning })
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Field: "spec.nodeName"})
-		w.must(err)
+		w.Must(err)
 		if got := c.Version.ResourceVersion; got != fmt.Sprint(created) {
 			w.Errorf("it is so since version %s, want %d: %s", got, created, draw(c, ""))
 		}

@@ -34,16 +34,16 @@ func TestAGapIsWritten(t *testing.T) {
 // gone.
 func TestTheMomentOfAState(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(pod("a"), "x", nil)
-		w.is(pod("b"), "x", nil)
-		w.say(w.delta(pod("a"), events.Gone, "x", nil))
+		w.Is(pod("a"), "x", nil)
+		w.Is(pod("b"), "x", nil)
+		w.Say(w.Delta(pod("a"), events.Gone, "x", nil))
 		ended := time.Now()
-		w.wait(time.Minute)
+		w.Wait(time.Minute)
 		later := record.Moment{Time: ended.Add(10 * time.Second)}
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", later)
-		w.must(err)
+		w.Must(err)
 		one, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("b"), later)
-		w.must(err)
+		w.Must(err)
 		if !s.Time.Equal(later.Time) || !one.Time.Equal(later.Time) {
 			w.Errorf("the states are of %v and %v, want %v", s.Time, one.Time, later.Time)
 		}
@@ -63,16 +63,16 @@ func TestTheMomentOfAState(t *testing.T) {
 func TestWhoseLabelsAreAWish(t *testing.T) {
 	tell(t, func(w *world) {
 		label := func(by, value string) string {
-			d := w.delta(web, events.Is, by, func(o metav1.Object) { o.SetLabels(map[string]string{"a": value}) })
+			d := w.Delta(web, events.Is, by, func(o metav1.Object) { o.SetLabels(map[string]string{"a": value}) })
 			d.Proven = true
-			w.say(d)
+			w.Say(d)
 			return d.ResourceVersion
 		}
-		w.is(web, "kubectl-create", nil)
+		w.Is(web, "kubectl-create", nil)
 		wish := label("kubectl-label", "1")
 		last := label(events.FieldManager, "2")
 		c, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
-		w.must(err)
+		w.Must(err)
 		if c.Version.ResourceVersion != wish || c.Last == nil || c.Last.ResourceVersion != last {
 			w.Errorf("explained is version %s with the last %+v, want %s and %s", c.Version.ResourceVersion, c.Last, wish, last)
 		}
@@ -83,22 +83,22 @@ func TestWhoseLabelsAreAWish(t *testing.T) {
 // are left out.
 func TestAFailureIsInTheChronicle(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
+		w.Scaled()
 		key := events.Key{Namespace: "shop", Name: "web-1"}
 		o := events.Outcome{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Turn: 1, At: time.Now(), Results: []events.Result{
 			{Status: events.Applied, Ref: pod("a")}, {Command: 1, Status: events.Refused, Ref: pod("b"), Reason: "Forbidden", Message: "exceeded quota"},
 		}}
 		m, err := events.EncodeJSON(o, events.Trace{})
-		w.must(err)
+		w.Must(err)
 		m.Subject = subject.Outcome(replicaSets, events.LaneWrite, key)
-		_, err = w.bus.Put(w.Context(), m, "refused")
-		w.must(err)
+		_, err = w.Bus.Put(w.Context(), m, "refused")
+		w.Must(err)
 		for _, at := range []string{subject.Turn(replicaSets, events.LaneWrite, key), subject.Outcome(replicaSets, events.LaneWrite, key)} {
-			_, err = w.bus.Put(w.Context(), events.Message{Subject: at, Data: []byte("no JSON")}, at)
-			w.must(err)
+			_, err = w.Bus.Put(w.Context(), events.Message{Subject: at, Data: []byte("no JSON")}, at)
+			w.Must(err)
 		}
 		c, err := w.record.Chronicle(w.Context(), record.Filter{Controllers: []string{replicaSets}}, record.Span{}, 100)
-		w.must(err)
+		w.Must(err)
 		var got []string
 		for _, h := range c.Items {
 			got = append(got, fmt.Sprintf("%s %v %s", h.Noun, h.Failed, h.What))
@@ -107,14 +107,14 @@ func TestAFailureIsInTheChronicle(t *testing.T) {
 		if strings.Join(got, "|") != want {
 			w.Errorf("it has\n%s\nwant\n%s", strings.Join(got, "|"), want)
 		}
-		s, err := w.record.Running(w.Context())
-		w.must(err)
+		s, err := w.standing.Running(w.Context())
+		w.Must(err)
 		if s.Replicas != 0 {
 			w.Errorf("of nothing reported: %+v", s)
 		}
-		_, err = w.bus.Put(w.Context(), events.Message{Subject: subject.StatusSubject, Data: []byte("no JSON")}, "report")
-		w.must(err)
-		if s, err = w.record.Running(w.Context()); err != nil || s.Replicas != 0 {
+		_, err = w.Bus.Put(w.Context(), events.Message{Subject: subject.StatusSubject, Data: []byte("no JSON")}, "report")
+		w.Must(err)
+		if s, err = w.standing.Running(w.Context()); err != nil || s.Replicas != 0 {
 			w.Errorf("a report that cannot be read: %+v, %v", s, err)
 		}
 	})
@@ -124,14 +124,14 @@ func TestAFailureIsInTheChronicle(t *testing.T) {
 // an object has only its triggers as causes.
 func TestWhyGoesByWhatIsKept(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
-		asked := w.is(pod("x"), "kubectl-create", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
-		made := w.delta(pod("b"), events.Is, events.FieldManager, nil)
+		w.Scaled()
+		asked := w.Is(pod("x"), "kubectl-create", func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodFailed })
+		made := w.Delta(pod("b"), events.Is, events.FieldManager, nil)
 		none := events.Ref{Kind: webSet.Kind, Namespace: "shop", Name: "b"}
-		w.done(replicaSets, none, w.decide(replicaSets, none, "it is wanted", []events.Command{create(pod("b"))}, trigger(pod("x"), asked), trigger(pod("x"), 10_000)), made)
-		w.say(made)
+		w.Done(replicaSets, none, w.Decide(replicaSets, none, "it is wanted", []events.Command{create(pod("b"))}, trigger(pod("x"), asked), trigger(pod("x"), 10_000)), made)
+		w.Say(made)
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("b"), record.Question{})
-		w.must(err)
+		w.Must(err)
 		if got, want := draw(c, ""), "pods:shop/b created by replicaset-controller: it is wanted\n  asked by pods:shop/x created by "; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 2 {
 			w.Errorf("the pod was made\n%swant\n%s", got, want)
 		}
@@ -141,20 +141,20 @@ func TestWhyGoesByWhatIsKept(t *testing.T) {
 // For a controller whose keys span kinds, the key has the object's kind.
 func TestAKeyWithItsKindStands(t *testing.T) {
 	tell(t, func(w *world) {
-		w.is(webSet, "x", nil)
+		w.Is(webSet, "x", nil)
 		key := events.Key(webSet)
 		m, err := events.EncodeJSON(events.Turn{Controller: replicaSets, Key: key, Lane: events.LaneWrite, Because: "its owner is gone"}, events.Trace{})
-		w.must(err)
+		w.Must(err)
 		m.Subject = subject.Turn(replicaSets, events.LaneWrite, key)
-		_, err = w.bus.Put(w.Context(), m, "spanning")
-		w.must(err)
-		s, err := w.record.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
-		w.must(err)
+		_, err = w.Bus.Put(w.Context(), m, "spanning")
+		w.Must(err)
+		s, err := w.standing.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
+		w.Must(err)
 		if s.Key != key || len(s.Turns) != 1 || s.Turns[0].Because != "its owner is gone" {
 			w.Errorf("it stands at %+v", s)
 		}
 		got, err := w.record.Decided(w.Context(), webSet, time.Time{})
-		w.must(err)
+		w.Must(err)
 		if lines(got) != "turn web-1" {
 			w.Errorf("decided about it was %s", lines(got))
 		}
@@ -165,7 +165,7 @@ func TestAKeyWithItsKindStands(t *testing.T) {
 func TestAHandlerEndsATail(t *testing.T) {
 	tell(t, func(w *world) {
 		broken := errors.New("the pipe is closed")
-		err := w.record.TailFrom(w.Context(), record.Filter{}, func() error { w.is(pod("a"), "x", nil); return nil }, func(record.Happening) error { return broken })
+		err := w.record.TailFrom(w.Context(), record.Filter{}, func() error { w.Is(pod("a"), "x", nil); return nil }, func(record.Happening) error { return broken })
 		if !errors.Is(err, broken) {
 			w.Errorf("it ends with %v", err)
 		}
@@ -187,20 +187,20 @@ func TestAHandIsWritten(t *testing.T) {
 // Authors names the same authors as the histories of the objects.
 func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
 	tell(t, func(w *world) {
-		w.scaled()
+		w.Scaled()
 		for i := range 25 { // more than mostSought
-			d := w.delta(pod(fmt.Sprint("x", i)), events.Is, []string{"kubectl", events.FieldManager}[i%2], nil)
+			d := w.Delta(pod(fmt.Sprint("x", i)), events.Is, []string{"kubectl", events.FieldManager}[i%2], nil)
 			d.Proven = true
-			w.say(d)
+			w.Say(d)
 		}
-		w.is(pod("x1"), "", func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n1" })
+		w.Is(pod("x1"), "", func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n1" })
 		s, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{})
-		w.must(err)
+		w.Must(err)
 		hands, err := w.record.Authors(w.Context(), kinds.Pods.Kind, s.Entries)
-		w.must(err)
+		w.Must(err)
 		for i, e := range s.Entries {
 			h, err := w.record.History(w.Context(), kinds.Pods.Kind, e.Ref, 1)
-			w.must(err)
+			w.Must(err)
 			if by := h.Versions[0].By; hands[i].String() != by.String() || hands[i].Turn != by.Turn || hands[i].Unknown != by.Unknown {
 				w.Errorf("%v is of %+v, and its history says %+v", e.Ref, hands[i], by)
 			}
@@ -208,8 +208,8 @@ func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
 		if len(hands) != 26 {
 			w.Errorf("%d authors are named", len(hands))
 		}
-		w.wait(time.Second)
-		if _, err := record.New(&memory.Cut{NotaryBus: w.bus, Call: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, memory.ErrCut) {
+		w.Wait(time.Second)
+		if _, err := record.New(&memory.Cut{NotaryBus: w.Bus, Call: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, memory.ErrCut) {
 			w.Errorf("with the connection cut: %v", err)
 		}
 	})

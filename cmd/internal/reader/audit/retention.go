@@ -10,7 +10,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 func newRetention() *cobra.Command {
@@ -23,7 +23,7 @@ expire: they are recorded again before their last message does.`,
 		Args:     cobra.NoArgs,
 		Complete: func(*session.Session, []string, string) []string { return nil },
 		Run: func(ctx context.Context, s *session.Session, _ []string) error {
-			kept, err := record.New(s.Bus).Retention(ctx)
+			kept, err := standing.New(s.Bus).Retention(ctx)
 			if err != nil {
 				return err
 			}
@@ -32,7 +32,7 @@ expire: they are recorded again before their last message does.`,
 	}.Command()
 }
 
-func drawKept(p *printer.Paper, kept []record.Stock) {
+func drawKept(p *printer.Paper, kept []standing.Stock) {
 	if len(kept) == 0 {
 		p.Line("%s", p.In(printer.Dim, "nothing is on record yet"))
 		return

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 // errUnexplained ends `millrace shadow --exit-code` if there are unexplained differences.
@@ -68,18 +68,18 @@ func (o *shadowOptions) run(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
-	wanted := record.Compared{Most: o.examples, Show: slices.DeleteFunc(slices.Clone(events.Agreements), events.Agreement.Explained)}
+	wanted := standing.Compared{Most: o.examples, Show: slices.DeleteFunc(slices.Clone(events.Agreements), events.Agreement.Explained)}
 	if o.since > 0 {
 		wanted.Since = time.Now().Add(-o.since)
 	}
-	found, err := record.New(s.Bus).Parities(ctx, names, wanted)
+	found, err := standing.New(s.Bus).Parities(ctx, names, wanted)
 	if err != nil {
 		return err
 	}
 	if err := s.Print(found, func(p *printer.Paper) { o.draw(p, found) }); err != nil {
 		return err
 	}
-	if o.code && slices.ContainsFunc(found, func(p record.Parity) bool { return p.Unexplained > 0 }) {
+	if o.code && slices.ContainsFunc(found, func(p standing.Parity) bool { return p.Unexplained > 0 }) {
 		return errUnexplained
 	}
 	return nil
@@ -100,7 +100,7 @@ func (o *shadowOptions) names() (names []string, err error) {
 	return controllerNames(), nil
 }
 
-func (o *shadowOptions) draw(p *printer.Paper, found []record.Parity) {
+func (o *shadowOptions) draw(p *printer.Paper, found []standing.Parity) {
 	if len(found) == 0 {
 		p.Line("%s", p.In(printer.Dim, "no controller has been in shadow: start one with --shadow"))
 		return
@@ -115,7 +115,7 @@ func (o *shadowOptions) draw(p *printer.Paper, found []record.Parity) {
 	}
 }
 
-func drawParities(p *printer.Paper, found []record.Parity) {
+func drawParities(p *printer.Paper, found []standing.Parity) {
 	head := []string{"CONTROLLER"}
 	for _, a := range events.Agreements {
 		head = append(head, strings.ToUpper(string(a)))
@@ -139,7 +139,7 @@ func drawParities(p *printer.Paper, found []record.Parity) {
 	p.Table(append(head, "EXPLAINED"), rows)
 }
 
-func drawFinding(p *printer.Paper, e record.Example) {
+func drawFinding(p *printer.Paper, e standing.Example) {
 	p.Line("")
 	p.Line("%s  %s  %s  %s", printer.Time(e.At), p.In(printer.Red, string(e.Agreement)), p.In(printer.Bold, e.What), p.In(printer.Dim, e.Controller+" "+e.Key.String()))
 	if e.Note != "" {

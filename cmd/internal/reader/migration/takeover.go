@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/resolve"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
 	"github.com/millrace/millrace/cmd/internal/takeover"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -145,11 +145,11 @@ func (o *move) takeover(ctx context.Context, s *session.Session, words []string)
 
 // shadows are the findings about the controllers, those of the last period apart.
 func (o *move) shadows(ctx context.Context, s *session.Session, names []string) (map[string]takeover.Shadow, error) {
-	ever, err := record.New(s.Bus).Parities(ctx, names, record.Compared{})
+	ever, err := standing.New(s.Bus).Parities(ctx, names, standing.Compared{})
 	if err != nil {
 		return nil, err
 	}
-	lately, err := record.New(s.Bus).Parities(ctx, names, record.Compared{Since: s.Now().Add(-o.agreement.For)})
+	lately, err := standing.New(s.Bus).Parities(ctx, names, standing.Compared{Since: s.Now().Add(-o.agreement.For)})
 	if err != nil {
 		return nil, err
 	}

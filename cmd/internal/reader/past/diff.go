@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
-	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/diff"
 )
 
 func newDiff() *cobra.Command {
@@ -47,47 +47,13 @@ the objects of the namespace that were created, deleted, replaced or changed.`,
 	}.Command()
 }
 
-// Difference is the answer to diff.
-type Difference struct {
-	Object   events.Ref      `json:"object"`
-	From     string          `json:"from"` // resourceVersions
-	To       string          `json:"to"`
-	Replaced bool            `json:"replaced,omitempty"` // another object has the name
-	Changes  []fields.Change `json:"changes"`
-	Doubts   []string        `json:"doubts,omitempty"`
-}
-
-// Compare finds the fields in which an object differs between two moments.
-//
-// Errors: those of [record.Record.One]; a version cannot be read.
-func Compare(ctx context.Context, r *record.Record, kind kinds.Kind, ref events.Ref, from, to record.Moment) (*Difference, error) {
-	var trees [2]fields.Tree
-	var entries [2]record.Entry
-	answer := &Difference{Object: ref, Changes: []fields.Change{}}
-	for i, when := range []record.Moment{from, to} {
-		state, err := r.One(ctx, kind, ref, when)
-		if err != nil {
-			return nil, err
-		}
-		entries[i] = state.Entries[0]
-		if trees[i], err = fields.Of(kind, entries[i].Delta); err != nil {
-			return nil, err
-		}
-		answer.Doubts = append(answer.Doubts, state.Doubts...)
-	}
-	answer.From, answer.To = entries[0].ResourceVersion, entries[1].ResourceVersion
-	answer.Replaced = entries[0].UID != entries[1].UID
-	answer.Changes = append(answer.Changes, fields.Diff(trees[0], trees[1])...)
-	return answer, nil
-}
-
 // one compares one object.
 func (d *differing) one(ctx context.Context, s *session.Session, kind kinds.Kind, ref events.Ref) error {
 	moments, err := d.moments(s)
 	if err != nil {
 		return err
 	}
-	answer, err := Compare(ctx, record.New(s.Bus), kind, ref, moments[0], moments[1])
+	answer, err := diff.Compare(ctx, record.New(s.Bus), kind, ref, moments[0], moments[1])
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,9 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
-	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/diff"
 )
 
 // differing are the flags of diff.
@@ -22,17 +21,8 @@ type differing struct {
 
 // objectsDiffer is the answer to diff of several objects.
 type objectsDiffer struct {
-	Objects []objectDiffers `json:"objects"`
-	Doubts  []string        `json:"doubts,omitempty"`
-}
-
-// objectDiffers is an object that is not the same at two moments.
-type objectDiffers struct {
-	Object  events.Ref      `json:"object"`
-	What    string          `json:"what"`           // created, deleted, replaced or changed
-	From    string          `json:"from,omitempty"` // resourceVersions
-	To      string          `json:"to,omitempty"`
-	Changes []fields.Change `json:"changes,omitempty"`
+	Objects []diff.Object `json:"objects"`
+	Doubts  []string      `json:"doubts,omitempty"`
 }
 
 // moments reads --from and --to.
@@ -60,14 +50,14 @@ func (d *differing) many(ctx context.Context, s *session.Session, args []string)
 	if d.every {
 		namespace = ""
 	}
-	answer, compared := objectsDiffer{Objects: []objectDiffers{}}, 0
+	answer, compared := objectsDiffer{Objects: []diff.Object{}}, 0
 	var notes []string
 	for _, kind := range of {
 		within := namespace
 		if !kind.Namespaced {
 			within = ""
 		}
-		some, doubts, err := compareAll(ctx, record.New(s.Bus), kind, within, moments)
+		some, doubts, err := diff.CompareAll(ctx, record.New(s.Bus), kind, within, moments)
 		switch early := new(record.BeforeRecord); {
 		case len(of) > 1 && errors.As(err, &early):
 			notes = append(notes, fmt.Sprintf("left out %s: %v", kind.Name, err))
@@ -111,65 +101,6 @@ func (d *differing) kinds(ctx context.Context, s *session.Session, args []string
 	return of, nil
 }
 
-// compareAll compares the objects of a kind at two moments, by namespace and name.
-func compareAll(ctx context.Context, r *record.Record, kind kinds.Kind, namespace string, moments [2]record.Moment) (all []objectDiffers, doubts []string, err error) {
-	var states [2]*record.State
-	for i, when := range moments {
-		if states[i], err = r.At(ctx, kind, namespace, when); err != nil {
-			return nil, nil, err
-		}
-		for _, doubt := range states[i].Doubts {
-			doubts = append(doubts, fmt.Sprintf("%s at %v: %s", kind.Name, when, doubt))
-		}
-	}
-	was, is := states[0].Entries, states[1].Entries
-	for len(was) > 0 || len(is) > 0 {
-		switch {
-		case len(is) == 0 || len(was) > 0 && before(was[0].Ref, is[0].Ref):
-			all = append(all, objectDiffers{Object: was[0].Ref, What: "deleted", From: was[0].ResourceVersion})
-			was = was[1:]
-		case len(was) == 0 || before(is[0].Ref, was[0].Ref):
-			all = append(all, objectDiffers{Object: is[0].Ref, What: "created", To: is[0].ResourceVersion})
-			is = is[1:]
-		default:
-			one, differs, err := compareOne(kind, was[0], is[0])
-			if err != nil {
-				return nil, nil, err
-			}
-			if differs {
-				all = append(all, one)
-			}
-			was, is = was[1:], is[1:]
-		}
-	}
-	return all, doubts, nil
-}
-
-func before(a, b events.Ref) bool {
-	return a.Namespace < b.Namespace || a.Namespace == b.Namespace && a.Name < b.Name
-}
-
-// compareOne compares two entries with the same name.
-func compareOne(kind kinds.Kind, was, is record.Entry) (d objectDiffers, differs bool, err error) {
-	d = objectDiffers{Object: is.Ref, What: "changed", From: was.ResourceVersion, To: is.ResourceVersion}
-	if was.Sequence == is.Sequence {
-		return d, false, nil
-	}
-	if was.UID != is.UID {
-		d.What = "replaced"
-	}
-	before, err := fields.Of(kind, was.Delta)
-	if err != nil {
-		return d, false, err
-	}
-	after, err := fields.Of(kind, is.Delta)
-	if err != nil {
-		return d, false, err
-	}
-	d.Changes = fields.Diff(before, after)
-	return d, len(d.Changes) > 0 || was.UID != is.UID, nil
-}
-
 var whatColours = map[string]printer.Colour{"created": printer.Green, "deleted": printer.Red, "replaced": printer.Red, "changed": printer.Yellow}
 
 func drawMany(p *printer.Paper, answer objectsDiffer, compared int) {
@@ -182,7 +113,7 @@ func drawMany(p *printer.Paper, answer objectsDiffer, compared int) {
 	}
 }
 
-func versions(o objectDiffers) string {
+func versions(o diff.Object) string {
 	switch {
 	case o.From == "":
 		return "@" + o.To

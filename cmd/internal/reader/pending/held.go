@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/session"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 func newHeld() *cobra.Command {
@@ -29,7 +29,7 @@ writes are made when there is room, or when a person approves them: millrace app
 		Args:     cobra.NoArgs,
 		Complete: func(*session.Session, []string, string) []string { return nil },
 		Run: func(ctx context.Context, s *session.Session, _ []string) error {
-			held, err := record.New(s.Bus).Held(ctx, s.Now())
+			held, err := standing.New(s.Bus).Held(ctx, s.Now())
 			if err != nil {
 				return err
 			}
@@ -38,7 +38,7 @@ writes are made when there is room, or when a person approves them: millrace app
 	}.Command()
 }
 
-func drawHeld(p *printer.Paper, held []record.Held) {
+func drawHeld(p *printer.Paper, held []standing.Held) {
 	if len(held) == 0 {
 		p.Line("%s", p.In(printer.Dim, "no write is held"))
 		return
@@ -122,7 +122,7 @@ func (r *ruling) done() string {
 // refuses.
 func (r *ruling) apply(ctx context.Context, s *session.Session, kind kinds.Kind, ref events.Ref) (events.Approval, error) {
 	d := approval.Decision{Kind: kind, Ref: ref, Approve: r.approve}
-	held, err := record.New(s.Bus).Held(ctx, s.Now())
+	held, err := standing.New(s.Bus).Held(ctx, s.Now())
 	if err != nil {
 		return d.Approval, err
 	}
@@ -139,7 +139,7 @@ func (r *ruling) apply(ctx context.Context, s *session.Session, kind kinds.Kind,
 }
 
 // about is the decision about what is held of an object, and the object's uid.
-func (r *ruling) about(ref events.Ref, held []record.Held) (a events.Approval, uid types.UID, err error) {
+func (r *ruling) about(ref events.Ref, held []standing.Held) (a events.Approval, uid types.UID, err error) {
 	a.Because = r.because
 	var all []string
 	for _, h := range held {

@@ -8,31 +8,31 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/reader/readertest"
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
-var heldSet = record.Held{
+var heldSet = standing.Held{
 	Controller: "replicaset-controller", Key: events.Key{Namespace: "shop", Name: "web-1"}, Object: events.Ref{Kind: "replicasets.apps", Namespace: "shop", Name: "web-1"},
 	UID: "u1", Generation: 4, Because: "too many pods",
-	Writes: []record.HeldWrites{{Limit: "pods", Writes: 3, First: "delete pods:shop/a", Message: "the limit is reached"}, {Limit: "all", Writes: 1, First: "delete pods:shop/d", Message: "no room"}},
+	Writes: []standing.HeldWrites{{Limit: "pods", Writes: 3, First: "delete pods:shop/a", Message: "the limit is reached"}, {Limit: "all", Writes: 1, First: "delete pods:shop/d", Message: "no room"}},
 }
 
 // What is held is shown with the command that approves it.
 func TestWhatIsHeldIsDrawn(t *testing.T) {
-	nameless := record.Held{Controller: "c", Key: events.Key{Name: "node-1"}, Because: "it is gone", Writes: []record.HeldWrites{{Limit: "pods", Writes: 1, First: "delete pods:shop/a", Message: "no room"}}}
-	cluster := record.Held{Controller: "c", Key: events.Key{Name: "shop"}, Object: events.Ref{Kind: "namespaces", Name: "shop"}, UID: "u2", Because: "it is to go", Writes: nameless.Writes}
+	nameless := standing.Held{Controller: "c", Key: events.Key{Name: "node-1"}, Because: "it is gone", Writes: []standing.HeldWrites{{Limit: "pods", Writes: 1, First: "delete pods:shop/a", Message: "no room"}}}
+	cluster := standing.Held{Controller: "c", Key: events.Key{Name: "shop"}, Object: events.Ref{Kind: "namespaces", Name: "shop"}, UID: "u2", Because: "it is to go", Writes: nameless.Writes}
 	for what, c := range map[string]struct {
-		held []record.Held
+		held []standing.Held
 		want []string
 	}{
 		"nothing": {nil, []string{"no write is held"}},
-		"a set": {[]record.Held{heldSet}, []string{
+		"a set": {[]standing.Held{heldSet}, []string{
 			"replicaset-controller shop/web-1: too many pods", "delete pods:shop/a and 2 more: the limit is reached", "delete pods:shop/d: no room",
 			"kubectl millrace approve replicasets.apps/web-1 -n shop, or deny",
 		}},
-		"a key without an object":           {[]record.Held{nameless}, []string{"cannot be approved"}},
-		"an object without a namespace":     {[]record.Held{cluster}, []string{"approve namespaces/shop, or deny"}},
-		"one with an object comes after it": {[]record.Held{nameless, heldSet}, []string{"c node-1: it is gone", "replicaset-controller shop/web-1"}},
+		"a key without an object":           {[]standing.Held{nameless}, []string{"cannot be approved"}},
+		"an object without a namespace":     {[]standing.Held{cluster}, []string{"approve namespaces/shop, or deny"}},
+		"one with an object comes after it": {[]standing.Held{nameless, heldSet}, []string{"c node-1: it is gone", "replicaset-controller shop/web-1"}},
 	} {
 		var out bytes.Buffer
 		paper, err := printer.NewPaper(&out, "never")
@@ -51,17 +51,17 @@ func TestWhatADecisionIsAbout(t *testing.T) {
 	other := heldSet
 	other.Object.Name, other.UID = "web-2", "u2"
 	earlier := heldSet
-	earlier.Generation, earlier.Writes = 3, []record.HeldWrites{{Limit: "claims"}}
+	earlier.Generation, earlier.Writes = 3, []standing.HeldWrites{{Limit: "claims"}}
 	for what, c := range map[string]struct {
-		held         []record.Held
+		held         []standing.Held
 		limits       []string
 		want, errors string
 	}{
-		"all":             {[]record.Held{heldSet, other}, nil, "all pods", ""},
-		"one":             {[]record.Held{heldSet}, []string{"pods"}, "pods", ""},
-		"two keys of one": {[]record.Held{earlier, heldSet}, nil, "all claims pods", ""},
-		"another's":       {[]record.Held{other}, nil, "", "none is held"},
-		"another limit":   {[]record.Held{heldSet}, []string{"claims"}, "", `the limit "claims" holds none of them; those that do: pods, all`},
+		"all":             {[]standing.Held{heldSet, other}, nil, "all pods", ""},
+		"one":             {[]standing.Held{heldSet}, []string{"pods"}, "pods", ""},
+		"two keys of one": {[]standing.Held{earlier, heldSet}, nil, "all claims pods", ""},
+		"another's":       {[]standing.Held{other}, nil, "", "none is held"},
+		"another limit":   {[]standing.Held{heldSet}, []string{"claims"}, "", `the limit "claims" holds none of them; those that do: pods, all`},
 	} {
 		r := ruling{limits: c.limits, because: "ticket 4711"}
 		a, uid, err := r.about(heldSet.Object, c.held)

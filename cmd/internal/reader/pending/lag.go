@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 func newLag() *cobra.Command {
@@ -24,7 +24,7 @@ func newLag() *cobra.Command {
 			f.BoolVar(&every, "all", every, "also show controllers and writers that are not behind, and the streams")
 		},
 		Run: func(ctx context.Context, s *session.Session, _ []string) error {
-			lags, err := record.New(s.Bus).Lags(ctx)
+			lags, err := standing.New(s.Bus).Lags(ctx)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ func newLag() *cobra.Command {
 				}
 			}
 			if !every {
-				lags = slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Behind == 0 && l.Stream != "" })
+				lags = slices.DeleteFunc(lags, func(l standing.Lag) bool { return l.Behind == 0 && l.Stream != "" })
 			}
 			return s.Print(lags, func(p *printer.Paper) {
 				if len(lags) == 0 {
@@ -48,7 +48,7 @@ func newLag() *cobra.Command {
 	}.Command()
 }
 
-func drawLags(p *printer.Paper, lags []record.Lag) {
+func drawLags(p *printer.Paper, lags []standing.Lag) {
 	for len(lags) > 0 && lags[0].Stream == "" { // they come first
 		drawStall(p, lags[0].Stalled)
 		drawUnwatched(p, lags[0].Unwatched)

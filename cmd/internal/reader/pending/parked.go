@@ -7,7 +7,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/reader/session"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 func newParked() *cobra.Command {
@@ -19,7 +19,7 @@ turn, its reason is shown. A retry that decided to do nothing is not recorded.`,
 		Args:     cobra.NoArgs,
 		Complete: func(*session.Session, []string, string) []string { return nil },
 		Run: func(ctx context.Context, s *session.Session, _ []string) error {
-			parked, err := record.New(s.Bus).Parked(ctx)
+			parked, err := standing.New(s.Bus).Parked(ctx)
 			if err != nil {
 				return err
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
 // Reason is something that keeps an object from its desired state, according to the record.
@@ -234,7 +235,7 @@ func refused(ctx context.Context, b bus.Archive, kind kinds.Kind, ref events.Ref
 	if err != nil || !slices.Contains(have, controller) {
 		return nil, err
 	}
-	standing, err := record.New(b).Standing(ctx, kind, ref, controller)
+	standing, err := standing.New(b).Standing(ctx, kind, ref, controller)
 	if err != nil {
 		return nil, err
 	}

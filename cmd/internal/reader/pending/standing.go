@@ -6,9 +6,10 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 )
 
-func drawStanding(p *printer.Paper, s *record.Standing) {
+func drawStanding(p *printer.Paper, s *standing.Standing) {
 	p.Line("%s and %s", p.In(printer.Bold, s.Controller), p.In(printer.Bold, s.Key.String()))
 	if o := s.Object; o != nil {
 		p.Line("the object: %s @%s%s, %s", o.Event, o.ResourceVersion, printer.Generation(o.Generation), printer.Time(o.Time))
@@ -31,7 +32,7 @@ func drawStanding(p *printer.Paper, s *record.Standing) {
 	p.Line("looks again: at %s: %s", p.In(printer.Cyan, printer.Time(s.Wake.At)), s.Wake.Because)
 }
 
-func looked(s *record.Standing) string {
+func looked(s *standing.Standing) string {
 	switch l := s.Looked; {
 	case l == nil:
 		return "no reconcilers read this kind"
@@ -44,7 +45,7 @@ func looked(s *record.Standing) string {
 	}
 }
 
-func drawTurn(p *printer.Paper, t record.Last, object *record.Version) {
+func drawTurn(p *printer.Paper, t standing.Last, object *record.Version) {
 	p.Line("last %s turn %d at %s: %s (%d commands)", t.Lane, t.Turn, printer.Time(t.At), p.In(printer.Cyan, t.Because), t.Commands)
 	if object != nil && t.ResourceVersion != "" && t.ResourceVersion != object.ResourceVersion {
 		p.Line("   %s", p.In(printer.Dim, fmt.Sprintf("saw @%s%s; the object has changed since", t.ResourceVersion, printer.Generation(t.Generation))))

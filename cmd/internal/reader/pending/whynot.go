@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
@@ -23,7 +24,7 @@ import (
 // whyNot is the answer to why-not.
 type whyNot struct {
 	// Standing is the controller's; nil if no controller acts for the object.
-	*record.Standing
+	*standing.Standing
 	// Others are further controllers that have decided about the object.
 	Others []string `json:"others,omitempty"`
 	// Reasons are why the object is not in its desired state, from the object, its children
@@ -85,7 +86,7 @@ func whyNotOf(ctx context.Context, s *session.Session, kind kinds.Kind, ref even
 	}
 	var err error
 	if controller != "" {
-		if answer.Standing, err = record.New(s.Bus).Standing(ctx, kind, ref, controller); err != nil {
+		if answer.Standing, err = standing.New(s.Bus).Standing(ctx, kind, ref, controller); err != nil {
 			return nil, err
 		}
 	}

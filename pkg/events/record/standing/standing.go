@@ -1,4 +1,4 @@
-package record
+package standing
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -18,7 +20,7 @@ type Standing struct {
 	Controller string     `json:"controller"`
 	Key        events.Key `json:"key"`
 	// Object is the newest version of the key's object; nil when there is none.
-	Object *Version `json:"object,omitempty"`
+	Object *record.Version `json:"object,omitempty"`
 	// Looked is how far the reconcilers have processed the object's kind.
 	Looked *Look `json:"looked,omitempty"`
 	// Turns are the last turns of the key, one per lane.
@@ -68,32 +70,22 @@ type OutcomeStanding struct {
 
 // Standing gives the state of an object's key in a controller.
 //
-// Errors: [ErrNotThere], when there is no such controller.
-func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, controller string) (*Standing, error) {
+// Errors: [record.ErrNotThere], when there is no such controller.
+func (r *Reader) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, controller string) (*Standing, error) {
 	have, err := r.bus.Controllers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(have, controller) {
-		return nil, fmt.Errorf("the controller %q is %w; there are %s", controller, ErrNotThere, strings.Join(have, ", "))
+		return nil, fmt.Errorf("the controller %q is %w; there are %s", controller, record.ErrNotThere, strings.Join(have, ", "))
 	}
 	s := &Standing{Controller: controller, Key: events.Key{Namespace: ref.Namespace, Name: ref.Name}}
-	e, ok, err := r.newest(ctx, ref)
+	object, newest, err := r.record.Newest(ctx, kind, ref)
 	if err != nil {
 		return nil, err
 	}
-	if ok {
-		found, err := r.begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		v, err := found.made(ctx, kind, e, true)
-		if err != nil {
-			return nil, err
-		}
-		s.Object = &v
-	}
-	if s.Looked, err = r.look(ctx, kind, e.Sequence); err != nil {
+	s.Object = object
+	if s.Looked, err = r.look(ctx, kind, newest); err != nil {
 		return nil, err
 	}
 	running, err := r.Running(ctx)
@@ -127,7 +119,7 @@ func (r *Record) Standing(ctx context.Context, kind kinds.Kind, ref events.Ref, 
 
 // look is how far the reconcilers have processed a kind: the replica that is furthest behind
 // counts. It is nil when no replica reads the kind.
-func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64) (*Look, error) {
+func (r *Reader) look(ctx context.Context, kind kinds.Kind, position uint64) (*Look, error) {
 	consumers, err := r.bus.Consumers(ctx, subject.LogStream(kind.Name))
 	if err != nil {
 		return nil, err
@@ -145,7 +137,7 @@ func (r *Record) look(ctx context.Context, kind kinds.Kind, position uint64) (*L
 	return found, nil
 }
 
-func (r *Record) lasts(ctx context.Context, controller string, key events.Key) ([]Last, error) {
+func (r *Reader) lasts(ctx context.Context, controller string, key events.Key) ([]Last, error) {
 	var found []Last
 	for _, lane := range []events.Lane{events.LaneWrite, events.LaneStatus, events.LanePark} {
 		m, ok, err := r.bus.Last(ctx, subject.TurnStream(controller), subject.Turn(controller, lane, key))
@@ -176,7 +168,7 @@ func lastOf(lane events.Lane, m events.Message) Last {
 	return l
 }
 
-func (r *Record) outcomeOf(ctx context.Context, controller string, key events.Key, lane events.Lane, turn uint64) (*OutcomeStanding, error) {
+func (r *Reader) outcomeOf(ctx context.Context, controller string, key events.Key, lane events.Lane, turn uint64) (*OutcomeStanding, error) {
 	m, ok, err := r.bus.Last(ctx, subject.OutcomeStream(controller), subject.Outcome(controller, lane, key))
 	var o events.Outcome
 	if err != nil || !ok || events.DecodeJSON(m, &o) != nil || o.Turn != turn {
@@ -193,7 +185,7 @@ func (r *Record) outcomeOf(ctx context.Context, controller string, key events.Ke
 }
 
 // wake is the wake scheduled for a key.
-func (r *Record) wake(ctx context.Context, controller string, key events.Key) (*events.Wake, error) {
+func (r *Reader) wake(ctx context.Context, controller string, key events.Key) (*events.Wake, error) {
 	m, ok, err := r.bus.Last(ctx, subject.WakeStream, subject.Schedule(controller, key))
 	w := new(events.Wake)
 	if err != nil || !ok || events.DecodeJSON(m, w) != nil {
@@ -215,7 +207,7 @@ type Parked struct {
 }
 
 // Parked are the keys that were parked according to the record, by controller and key.
-func (r *Record) Parked(ctx context.Context) ([]Parked, error) {
+func (r *Reader) Parked(ctx context.Context) ([]Parked, error) {
 	controllers, err := r.bus.Controllers(ctx)
 	if err != nil {
 		return nil, err
@@ -281,7 +273,7 @@ type Lag struct {
 // Lags are the stalled controllers, and all streams with the lag of their consumers. The durable
 // consumers are those of the reconcilers on the logs of kinds, one for each replica, and those
 // of the writer on the streams of turns.
-func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
+func (r *Reader) Lags(ctx context.Context) ([]Lag, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
 		return nil, err
@@ -298,7 +290,7 @@ func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 		streams = append(streams, subject.TurnStream(c), subject.OutcomeStream(c))
 	}
 	parts := make([][]Lag, len(streams))
-	err = each(ctx, len(streams), func(ctx context.Context, i int) (err error) {
+	err = parallel.Each(ctx, len(streams), func(ctx context.Context, i int) (err error) {
 		parts[i], err = r.lagsOf(ctx, streams[i])
 		return err
 	})
@@ -311,7 +303,7 @@ func (r *Record) Lags(ctx context.Context) ([]Lag, error) {
 
 // stalled are the stalled controllers and the kinds that cannot be watched. If no reconcilers
 // run at all, there is a single entry for that, too.
-func (r *Record) stalled(ctx context.Context) (all []Lag, err error) {
+func (r *Reader) stalled(ctx context.Context) (all []Lag, err error) {
 	running, err := r.Running(ctx)
 	if err != nil {
 		return nil, err
@@ -329,7 +321,7 @@ func (r *Record) stalled(ctx context.Context) (all []Lag, err error) {
 	return all, nil
 }
 
-func (r *Record) lagsOf(ctx context.Context, stream string) ([]Lag, error) {
+func (r *Reader) lagsOf(ctx context.Context, stream string) ([]Lag, error) {
 	at, err := r.bus.StreamState(ctx, stream)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package record
+package standing
 
 import (
 	"cmp"
@@ -46,7 +46,7 @@ func (r *Running) Stall(controller string) (s events.Stall, ok bool) {
 
 // Running reads the reports of the reconcilers and watchers. If two replicas report a
 // controller, as while its work moves, the later report counts.
-func (r *Record) Running(ctx context.Context) (*Running, error) {
+func (r *Reader) Running(ctx context.Context) (*Running, error) {
 	running := &Running{controllers: map[string]bool{}}
 	at, err := r.bus.StreamState(ctx, subject.StatusStream)
 	switch {

@@ -1,4 +1,4 @@
-package record_test
+package standing_test
 
 import (
 	"fmt"
@@ -9,28 +9,17 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
-
-// report stores a replica's report.
-func (w *world) report(r events.Report) {
-	w.Helper()
-	m, err := r.Encode()
-	w.must(err)
-	m.Subject = subject.StatusSubject
-	_, err = w.bus.Put(w.Context(), m, fmt.Sprint(r.Replica, time.Now()))
-	w.must(err)
-	time.Sleep(time.Second) // virtual
-}
 
 // stalled are the lags that describe stalled controllers.
 func (w *world) stalled() string {
 	w.Helper()
-	lags, err := w.record.Lags(w.Context())
-	w.must(err)
+	lags, err := w.standing.Lags(w.Context())
+	w.Must(err)
 	var lines []string
-	for _, l := range slices.DeleteFunc(lags, func(l record.Lag) bool { return l.Stalled == nil }) {
+	for _, l := range slices.DeleteFunc(lags, func(l standing.Lag) bool { return l.Stalled == nil }) {
 		lines = append(lines, fmt.Sprintf("%s: %v", l.Consumer, l.Stalled))
 	}
 	return strings.Join(lines, "\n")
@@ -45,35 +34,35 @@ func TestStalledControllersAreInTheLags(t *testing.T) {
 			if got := w.stalled(); got != want {
 				w.Errorf("%s the lags say\n%s, want\n%s", when, got, want)
 			}
-			s, err := w.record.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
-			w.must(err)
+			s, err := w.standing.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
+			w.Must(err)
 			if got := fmt.Sprint(s.Stalled); s.Stalled == nil && standing != "" || s.Stalled != nil && got != standing {
 				w.Errorf("%s the controller stands so: %s, want %q", when, got, standing)
 			}
 		}
-		w.is(pod("a"), "x", nil)
+		w.Is(pod("a"), "x", nil)
 		none := events.NotRunning.Reason()
 		expect("before there is a report", "reconcilers: "+none, none)
 		both := []string{deployments, replicaSets}
 		stall := events.Stall{Controller: replicaSets, Condition: events.NotRead, Detail: "pods", Since: time.Now()}
-		w.report(events.Report{Replica: "a", Controllers: both, Stalled: []events.Stall{stall}})
+		w.Report(events.Report{Replica: "a", Controllers: both, Stalled: []events.Stall{stall}})
 		expect("when one is stalled", replicaSets+": "+stall.String(), stall.String())
-		w.report(events.Report{Replica: "b", Controllers: []string{replicaSets}})
+		w.Report(events.Report{Replica: "b", Controllers: []string{replicaSets}})
 		expect("when it falls to a replica that works", "", "")
-		w.report(events.Report{Replica: "a", Controllers: []string{deployments}})
-		w.report(events.Report{Replica: "b"})
+		w.Report(events.Report{Replica: "a", Controllers: []string{deployments}})
+		w.Report(events.Report{Replica: "b"})
 		expect("when it falls to none", "", none)
 		time.Sleep(events.ReportAge / 2) // virtual
 		m, err := events.Report{Replica: "w", Unwatched: []events.Unwatched{{Kind: "pods", Reason: "forbidden", Since: time.Now()}}}.Encode()
-		w.must(err)
+		w.Must(err)
 		m.Subject = subject.WatcherStatusSubject
-		_, err = w.bus.Put(w.Context(), m, "w/1")
-		w.must(err)
-		lags, err := w.record.Lags(w.Context())
-		w.must(err)
-		s, err := w.record.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
-		w.must(err)
-		if at := slices.IndexFunc(lags, func(l record.Lag) bool { return l.Unwatched != nil }); at < 0 || lags[at].Unwatched.Reason != "forbidden" || s.Unwatched == nil {
+		_, err = w.Bus.Put(w.Context(), m, "w/1")
+		w.Must(err)
+		lags, err := w.standing.Lags(w.Context())
+		w.Must(err)
+		s, err := w.standing.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
+		w.Must(err)
+		if at := slices.IndexFunc(lags, func(l standing.Lag) bool { return l.Unwatched != nil }); at < 0 || lags[at].Unwatched.Reason != "forbidden" || s.Unwatched == nil {
 			w.Errorf("what cannot be watched is in the lags at %d, and in %+v", at, s)
 		}
 		time.Sleep(events.ReportAge) // virtual

@@ -1,4 +1,4 @@
-package record
+package standing
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -46,13 +47,13 @@ type HeldWrites struct {
 }
 
 // Held are the keys whose writes were held at a moment, by controller and key.
-func (r *Record) Held(ctx context.Context, at time.Time) ([]Held, error) {
+func (r *Reader) Held(ctx context.Context, at time.Time) ([]Held, error) {
 	controllers, err := r.bus.Controllers(ctx)
 	if err != nil {
 		return nil, err
 	}
 	parts := make([][]Held, len(controllers))
-	err = each(ctx, len(controllers), func(ctx context.Context, i int) (err error) {
+	err = parallel.Each(ctx, len(controllers), func(ctx context.Context, i int) (err error) {
 		parts[i], err = r.heldOf(ctx, controllers[i], at.Add(-heldWithin))
 		return err
 	})
@@ -64,7 +65,7 @@ func (r *Record) Held(ctx context.Context, at time.Time) ([]Held, error) {
 }
 
 // heldOf are the keys of one controller whose newest outcome since a moment has held writes.
-func (r *Record) heldOf(ctx context.Context, controller string, since time.Time) (all []Held, err error) {
+func (r *Reader) heldOf(ctx context.Context, controller string, since time.Time) (all []Held, err error) {
 	newest := map[events.Key]events.Outcome{}
 	p := bus.Passage{Stream: subject.OutcomeStream(controller), Since: since}
 	err = r.bus.Read(ctx, p, func(batch []events.Message) error {

@@ -1,4 +1,4 @@
-package record
+package standing
 
 import (
 	"cmp"
@@ -67,7 +67,7 @@ type Compared struct {
 // order.
 //
 // Errors: the bus does not answer, or a stream cannot be read.
-func (r *Record) Parities(ctx context.Context, controllers []string, c Compared) ([]Parity, error) {
+func (r *Reader) Parities(ctx context.Context, controllers []string, c Compared) ([]Parity, error) {
 	found := []Parity{}
 	for _, name := range controllers {
 		p, err := r.parity(ctx, name, c)
@@ -82,7 +82,7 @@ func (r *Record) Parities(ctx context.Context, controllers []string, c Compared)
 	return found, nil
 }
 
-func (r *Record) parity(ctx context.Context, controller string, c Compared) (Parity, error) {
+func (r *Reader) parity(ctx context.Context, controller string, c Compared) (Parity, error) {
 	p := Parity{Controller: controller, Findings: map[events.Agreement]int{}}
 	examples := map[events.Agreement][]Example{}
 	passage := bus.Passage{Stream: subject.ShadowStream(controller), Subject: subject.Findings(controller), Since: c.Since}
@@ -122,7 +122,7 @@ func (p *Parity) count(f events.Finding) {
 	p.Since, p.Until = cmp.Or(p.Since, f.At), f.At
 }
 
-func (r *Record) shadowTurn(ctx context.Context, controller string, sequence uint64) (*events.Turn, error) {
+func (r *Reader) shadowTurn(ctx context.Context, controller string, sequence uint64) (*events.Turn, error) {
 	if sequence == 0 {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package record_test
+package standing_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/record"
+	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -24,16 +24,16 @@ func (w *world) hold(name string, lane events.Lane, results ...events.Result) {
 		results[i].Command, results[i].Ref = i, t.Commands[i].Ref()
 	}
 	m, err := events.EncodeJSON(t, events.Trace{})
-	w.must(err)
+	w.Must(err)
 	m.Subject = subject.Turn(replicaSets, lane, key)
 	id := fmt.Sprint(name, lane, len(results), results[0].Status)
-	sequence, err := w.bus.Put(w.Context(), m, id)
-	w.must(err)
+	sequence, err := w.Bus.Put(w.Context(), m, id)
+	w.Must(err)
 	m, err = events.EncodeJSON(events.Outcome{Controller: replicaSets, Key: key, Lane: lane, Turn: sequence, Results: results, At: time.Now()}, events.Trace{})
-	w.must(err)
+	w.Must(err)
 	m.Subject = subject.Outcome(replicaSets, lane, key)
-	_, err = w.bus.Put(w.Context(), m, id)
-	w.must(err)
+	_, err = w.Bus.Put(w.Context(), m, id)
+	w.Must(err)
 }
 
 func TestHeldKeysAreShown(t *testing.T) {
@@ -51,13 +51,13 @@ func TestHeldKeysAreShown(t *testing.T) {
 		w.hold("done", events.LaneWrite, held("pods", events.Held))
 		w.hold("done", events.LaneWrite, applied)
 
-		got, err := w.record.Held(w.Context(), time.Now())
-		w.must(err)
-		want := []record.Held{
-			{Key: events.Key{Namespace: "shop", Name: "nameless"}, Writes: []record.HeldWrites{{Limit: "pods", Writes: 1, First: "delete pods:shop/pod-0", Message: "because of pods"}}},
+		got, err := w.standing.Held(w.Context(), time.Now())
+		w.Must(err)
+		want := []standing.Held{
+			{Key: events.Key{Namespace: "shop", Name: "nameless"}, Writes: []standing.HeldWrites{{Limit: "pods", Writes: 1, First: "delete pods:shop/pod-0", Message: "because of pods"}}},
 			{
 				Key: events.Key{Namespace: "shop", Name: "web"}, Object: events.Ref{Kind: "replicasets.apps", Namespace: "shop", Name: "web"}, UID: "u-1", Generation: 7,
-				Writes: []record.HeldWrites{
+				Writes: []standing.HeldWrites{
 					{Limit: "pods", Writes: 2, First: "delete pods:shop/pod-1", Message: "because of pods"},
 					{Limit: "more", Denied: true, Writes: 1, First: "delete pods:shop/pod-3", Message: "because of more"},
 				},

@@ -1,4 +1,4 @@
-package record
+package standing
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -34,7 +35,7 @@ const young = time.Minute
 
 // Retention gives the streams of every kind and controller: logs first, then turns
 // and outcomes, then shadows, each sorted by name, and the wake stream.
-func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
+func (r *Reader) Retention(ctx context.Context) ([]Stock, error) {
 	all, err := r.bus.Kinds(ctx)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (r *Record) Retention(ctx context.Context) ([]Stock, error) {
 	}
 	kept = append(kept, Stock{Stream: subject.WakeStream})
 	there := make([]bool, len(kept))
-	err = each(ctx, len(kept), func(ctx context.Context, i int) error {
+	err = parallel.Each(ctx, len(kept), func(ctx context.Context, i int) error {
 		s, err := r.bus.StreamState(ctx, kept[i].Stream)
 		if errors.Is(err, bus.ErrNoStream) {
 			return nil

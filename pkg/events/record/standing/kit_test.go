@@ -1,0 +1,31 @@
+package standing_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/pkg/events/record/recordtest"
+	"github.com/millrace/millrace/pkg/events/record/standing"
+)
+
+// world is a bus with a record that a test stores, and what reads it.
+type world struct {
+	*recordtest.World
+	standing *standing.Reader
+}
+
+// tell runs a test in a world of its own, twice; see [recordtest.RunWorlds].
+func tell(t *testing.T, story func(w *world)) {
+	recordtest.RunWorlds(t, func(w *recordtest.World) { story(&world{w, standing.New(w.Bus)}) })
+}
+
+const (
+	deployments = recordtest.Deployments
+	replicaSets = recordtest.ReplicaSets
+)
+
+var (
+	webSet = recordtest.WebSet
+
+	pod    = recordtest.Pod
+	create = recordtest.Create
+)
