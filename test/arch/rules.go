@@ -204,6 +204,11 @@ var layers = []Layer{
 		Because: "a record in a file is read without a bus; it knows the vocabulary, what a record is, and how files are packed",
 	},
 	{
+		Name: "consistency of a stream (L2)", Packages: []string{"pkg/events/notary/internal/consistency"},
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus"}),
+		Because: "whether the messages of a stream fit each other is a matter of the messages, with signatures or without",
+	},
+	{
 		Name: "notary (L2)", Packages: []string{"pkg/events/notary"},
 		May: list(vocabulary, apiTypes, []string{
 			"pkg/events/bus", "pkg/events/archive", "pkg/events/sign", "pkg/events/stream/memory", "golang.org/x/mod/sumdb/...",

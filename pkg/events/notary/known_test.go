@@ -314,7 +314,7 @@ func TestWhatHasBeenKeptSince(t *testing.T) {
 // The findings of a stream are sorted, and Heads gives its checkpoint to a witness.
 func TestWhatComesOfAStream(t *testing.T) {
 	s := &scan{Standing: Standing{Stream: "S"}, findings: []Finding{{Sequence: 7}, {Sequence: 2, What: "a"}, {}, {Sequence: 2, What: "b"}, {Sequence: 3}}}
-	s.sense.gaps, s.sense.left = 4, 5
+	s.checker.Gaps, s.checker.Left = 4, 5
 	s.conclude()
 	var order []string
 	for _, f := range s.findings {

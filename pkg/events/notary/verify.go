@@ -11,6 +11,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/notary/internal/consistency"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -171,7 +173,7 @@ type scan struct {
 	keeps    []bus.Retention
 	findings []Finding
 	remarks  []Finding
-	sense    sense
+	checker  consistency.Checker
 	front    front
 }
 
@@ -189,7 +191,7 @@ func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 	if s.now = v.Now; s.state.Now.Before(s.now) {
 		s.now = s.state.Now // for a file: when the file ends
 	}
-	s.sense = sense{log: s.state, isLog: name == subject.LogStream(kindOf(name))}
+	s.checker = consistency.New(s.state, name == subject.LogStream(kindOf(name)))
 	s.open(stored)
 	if err := s.read(ctx); err != nil {
 		return nil, err
@@ -202,6 +204,11 @@ func (v *verifier) stream(ctx context.Context, name string) (*scan, error) {
 	}
 	s.conclude()
 	return s, nil
+}
+
+func kindOf(stream string) kinds.Name {
+	kind, _ := subject.KindOfStream(stream)
+	return kind
 }
 
 // stored are the messages with the pages about a stream.
@@ -392,7 +399,7 @@ func (s *scan) message(m events.Message) {
 	} else if !s.unproven(m) {
 		return
 	}
-	s.sense.message(m, s.find)
+	s.checker.Message(m, s.find)
 }
 
 // unproven judges a message that is in no page; false when it should be in one.
@@ -438,7 +445,7 @@ const slack = 5 * time.Second
 // room while it is read has messages that its reader did not get in time.
 func (s *scan) concludeMissing(ctx context.Context) error {
 	now, begins := s.state, s.First
-	if !s.File && len(s.absent)+len(s.sense.holes) > 0 {
+	if !s.File && len(s.absent)+s.checker.Holes() > 0 {
 		switch state, err := s.from.StreamState(ctx, s.Stream); {
 		case errors.Is(err, bus.ErrNoStream):
 		case err != nil:
@@ -450,7 +457,7 @@ func (s *scan) concludeMissing(ctx context.Context) error {
 	for _, at := range s.absent {
 		s.missing(at, begins)
 	}
-	s.sense.log.First = max(s.sense.log.First, begins)
+	s.checker.BeginsAt(begins)
 	s.concludeFront(now)
 	return nil
 }
@@ -481,7 +488,7 @@ func (s *scan) missing(at int, begins uint64) {
 }
 
 func (s *scan) conclude() {
-	s.sense.conclude(s.find)
-	s.Gaps, s.Left = s.sense.gaps, s.sense.left
+	s.checker.Conclude(s.find)
+	s.Gaps, s.Left = s.checker.Gaps, s.checker.Left
 	slices.SortStableFunc(s.findings, func(a, b Finding) int { return int(int64(a.Sequence) - int64(b.Sequence)) })
 }

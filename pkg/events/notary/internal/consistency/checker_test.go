@@ -1,4 +1,4 @@
-package notary
+package consistency
 
 import (
 	"fmt"
@@ -15,13 +15,13 @@ import (
 
 // told is a log as its watcher writes it, and the findings about it.
 type told struct {
-	sense
+	Checker
 	tally events.Tally
 	after events.Link
 	found []string
 }
 
-func log(state bus.State) *told { return &told{sense: sense{log: state, isLog: true}} }
+func log(state bus.State) *told { return &told{Checker: New(state, true)} }
 
 func (l *told) find(sequence uint64, format string, args ...any) {
 	l.found = append(l.found, fmt.Sprintf("%d: %s", sequence, fmt.Sprintf(format, args...)))
@@ -47,12 +47,12 @@ func (l *told) say(sequence uint64, d events.Delta, counted bool) {
 	m.Sequence = sequence
 	m = events.Seal(m)
 	l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
-	l.message(m, l.find)
+	l.Message(m, l.find)
 }
 
 func (l *told) expect(t *testing.T, what string, want ...string) {
 	t.Helper()
-	l.conclude(l.find)
+	l.Conclude(l.find)
 	if len(l.found) != len(want) {
 		t.Errorf("%s: found is %q, want %q", what, l.found, want)
 		return
@@ -84,7 +84,7 @@ func TestWhatAMessageSaysOfItself(t *testing.T) {
 	} {
 		l := log(bus.State{First: 1})
 		l.isLog = c.isLog
-		l.message(c.m, l.find)
+		l.Message(c.m, l.find)
 		l.expect(t, name, c.want...)
 	}
 }
@@ -119,8 +119,8 @@ func TestALogIsHeldAgainstItsCounts(t *testing.T) {
 	after.say(2, gap, false)
 	after.say(3, object(events.Is, "a", "5"), true)
 	after.expect(t, "behind a gap")
-	if after.gaps != 1 {
-		t.Errorf("%d gaps are counted", after.gaps)
+	if after.Gaps != 1 {
+		t.Errorf("%d gaps are counted", after.Gaps)
 	}
 }
 
@@ -191,17 +191,7 @@ func TestAStretchOfALog(t *testing.T) {
 	l.tally.Fold(object(events.Is, "lost", "1"))
 	l.say(5, object(events.Is, "b", "6"), true)
 	l.expect(t, "a stretch", "5: it counts 3 objects, and the log up to here has 2, or others")
-	if l.left != 5 {
-		t.Errorf("%d versions are left out, want 5", l.left)
-	}
-}
-
-// A message expires before the ones around it if the bus was told so, in whole seconds.
-func TestWhenAMessageExpires(t *testing.T) {
-	for life, want := range map[string]int64{"": 0, "x": 0, "0s": 0, "-1s": 0, "1ns": 100, "999ms": 100, "1s": 101, "1h0m0s": 3700} {
-		m := events.Message{Time: time.Unix(100, 0), Header: map[string][]string{"Nats-TTL": {life}}}
-		if got := expires(m); got != want {
-			t.Errorf("with a life of %q it expires at %d, want %d", life, got, want)
-		}
+	if l.Left != 5 {
+		t.Errorf("%d versions are left out, want 5", l.Left)
 	}
 }
