@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
@@ -29,8 +30,8 @@ var controllers = []string{
 // unit is one process of a contender.
 type unit struct {
 	service string // its service; "" for a process that is never killed
-	process *localcluster.Process
-	start   func(context.Context) (*localcluster.Process, error)
+	process *subprocess.Process
+	start   func(context.Context) (*subprocess.Process, error)
 }
 
 // contender is a program that runs the controllers.
@@ -108,7 +109,7 @@ func (k kcm) paired(ctx context.Context, c *localcluster.Cluster) ([]unit, error
 }
 
 func (k kcm) unit(c *localcluster.Cluster, n int, controllers []string, args ...string) unit {
-	return unit{service: "kube-controller-manager", start: func(ctx context.Context) (*localcluster.Process, error) {
+	return unit{service: "kube-controller-manager", start: func(ctx context.Context) (*subprocess.Process, error) {
 		return c.StartKCM(ctx, n, localcluster.KCM{Controllers: list(controllers), Tuned: k.tuned, Args: args})
 	}}
 }
@@ -183,7 +184,7 @@ func (m millrace) apart(c *localcluster.Cluster, data string, replicas int) (bus
 }
 
 func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...string) unit {
-	return unit{service: service, start: func(ctx context.Context) (*localcluster.Process, error) {
+	return unit{service: service, start: func(ctx context.Context) (*subprocess.Process, error) {
 		port, err := localcluster.FreePort()
 		if err != nil {
 			return nil, err

@@ -12,6 +12,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/jaeger"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
 	"github.com/millrace/millrace/cmd/internal/wire"
 )
@@ -25,7 +27,7 @@ type (
 	// KCM configures one kube-controller-manager.
 	KCM = localcluster.KCM
 	// Process is one started program.
-	Process = localcluster.Process
+	Process = subprocess.Process
 	// User is a user that the cluster knows.
 	User = localcluster.User
 	// Client opens arenas.
@@ -76,7 +78,7 @@ func FreePort() (int, error) { return localcluster.FreePort() }
 
 // Minor is x of the version 1.x of the control planes that are started; $MILLRACE_KUBERNETES selects it.
 func Minor() (int, error) {
-	programs, err := localcluster.FindPrograms(io.Discard)
+	programs, err := binaries.Find(io.Discard)
 	if err != nil {
 		return 0, err
 	}

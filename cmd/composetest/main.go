@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/engine"
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 type options struct {
@@ -44,7 +44,7 @@ func main() {
 
 func run(ctx context.Context, o options) (err error) {
 	begun := time.Now()
-	checkout, err := localcluster.Checkout()
+	checkout, err := binaries.Checkout()
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (s *stage) findCompose(ctx context.Context, named string) ([]string, error)
 
 // buildCompose builds the Compose v2 that tools/compose pins, and returns its path.
 func buildCompose(ctx context.Context) (path string, err error) {
-	programs, err := localcluster.FindPrograms(os.Stdout)
+	programs, err := binaries.Find(os.Stdout)
 	if err != nil {
 		return "", err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 const (
@@ -52,7 +53,7 @@ func locate(named string) string {
 	if named != "" || os.Getenv("KUBECONFIG") != "" {
 		return named
 	}
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		return ""
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // tour shows what the record is for. Each stop does something to a Deployment, says in one sentence what there
@@ -91,7 +91,7 @@ var stops = []stop{
 
 // guide plays the tour in a namespace of its own.
 func guide(ctx context.Context, w io.Writer, kubeconfig string, deadline time.Duration) error {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		return err
 	}

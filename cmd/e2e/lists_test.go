@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
 func checkout(t *testing.T) string {
 	t.Helper()
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}

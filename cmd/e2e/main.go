@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // errFailed reports that tests failed; their failures are printed before it is returned.
@@ -78,7 +78,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func prepare(ctx context.Context, root string, o options) (*session, error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return nil, fmt.Errorf("make result directory: %w", err)
 	}
-	programs, err := localcluster.FindPrograms(os.Stderr)
+	programs, err := binaries.Find(os.Stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // sample is a module with one target of each kind.
@@ -84,7 +84,7 @@ func TestEachTargetHasItsShare(t *testing.T) {
 
 // Each target has its day, and every day has targets.
 func TestASliceFollowsTheOther(t *testing.T) {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestASliceFollowsTheOther(t *testing.T) {
 
 // The seeds are small, and belong to targets that exist.
 func TestSeedsAreSmall(t *testing.T) {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/evidence"
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // errFound reports that a target crashed. The report is printed before it is returned.
@@ -60,7 +60,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // places are the paths of the programs in the published images: the compose file starts ours and the
@@ -41,11 +41,11 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	checkout, err := localcluster.Checkout()
+	checkout, err := binaries.Checkout()
 	if err != nil {
 		return err
 	}
-	programs, err := localcluster.FindPrograms(os.Stderr)
+	programs, err := binaries.Find(os.Stderr)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 const usage = `Runs a control plane on this machine: etcd, kube-apiserver, kube-scheduler, simulated nodes.
@@ -116,9 +117,9 @@ func down(args []string) error {
 
 func build(ctx context.Context, names []string) error {
 	if len(names) == 0 {
-		names = localcluster.ProgramNames()
+		names = binaries.Names()
 	}
-	programs, err := localcluster.FindPrograms(os.Stderr)
+	programs, err := binaries.Find(os.Stderr)
 	if err != nil {
 		return err
 	}

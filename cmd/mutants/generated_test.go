@@ -14,14 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 	"github.com/millrace/millrace/cmd/mutants/operator"
 )
 
 // Every mutant in equivalent.tsv still exists and has a reason; every directory whose tests run for another
 // package has tests.
 func TestTheTablesFitTheTree(t *testing.T) {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/evidence"
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 	"github.com/millrace/millrace/cmd/mutants/operator"
 )
 
@@ -91,7 +91,7 @@ func main() {
 }
 
 func run(ctx context.Context, o options, patterns []string) error {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		return err
 	}

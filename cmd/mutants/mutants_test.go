@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // Every mutant fits the tree: the text that it replaces occurs once, the result is Go, and the tests that it
 // names exist. A change of the code that makes a mutant stale has to update the mutant.
 func TestEveryMutantFitsTheTree(t *testing.T) {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/check/ledger"
 	"github.com/millrace/millrace/cmd/internal/fault"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 	"github.com/millrace/millrace/cmd/internal/wire"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
@@ -125,7 +126,7 @@ func (p *plant) fill(name string, args []string) error {
 		return err
 	}
 	args = append(args, "--health-address="+health)
-	p.slots = append(p.slots, &slot{name: name, ours: true, ready: "http://" + health + "/readyz", start: func(life int) (*localcluster.Process, error) {
+	p.slots = append(p.slots, &slot{name: name, ours: true, ready: "http://" + health + "/readyz", start: func(life int) (*subprocess.Process, error) {
 		return p.cluster.Run(fmt.Sprintf("%s.%d", name, life), p.binary, args...)
 	}})
 	return nil
@@ -234,8 +235,8 @@ func (p *plant) run(ctx context.Context) error {
 }
 
 // adopt makes the slot of a process that already runs.
-func adopt(cluster *localcluster.Cluster, running *localcluster.Process) *slot {
-	s := &slot{name: running.Name, process: running, start: func(life int) (*localcluster.Process, error) {
+func adopt(cluster *localcluster.Cluster, running *subprocess.Process) *slot {
+	s := &slot{name: running.Name, process: running, start: func(life int) (*subprocess.Process, error) {
 		if life == 1 {
 			return running, nil
 		}

@@ -11,18 +11,18 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // slot is the place of one process: when the process ends, the slot starts another one, as kubelet would.
 type slot struct {
 	name  string
 	ours  bool // a process of Millrace, not of the control plane
-	start func(life int) (*localcluster.Process, error)
+	start func(life int) (*subprocess.Process, error)
 	ready string // the URL of the readiness check; empty: not checked
 
 	mu      sync.Mutex
-	process *localcluster.Process
+	process *subprocess.Process
 	lives   int
 	away    time.Duration // how long the slot stays empty when the process ends
 	asked   bool          // torture requested the end of the process
@@ -105,14 +105,14 @@ func (s *slot) hold(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (s *slot) take(p *localcluster.Process) {
+func (s *slot) take(p *subprocess.Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process, s.pauses = p, 0
 }
 
 // ended returns how long the slot stays empty.
-func (s *slot) ended(p *localcluster.Process) time.Duration {
+func (s *slot) ended(p *subprocess.Process) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	away, asked := s.away, s.asked
@@ -169,7 +169,7 @@ func (s *slot) pause(ctx context.Context, d time.Duration) error {
 	return send(p, syscall.SIGCONT)
 }
 
-func send(p *localcluster.Process, what syscall.Signal) error {
+func send(p *subprocess.Process, what syscall.Signal) error {
 	if !p.Running() {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // place is a slot for shell scripts, kept until the test ends. If gate is not nil, the second process and
@@ -26,7 +27,7 @@ func place(t *testing.T, script string, gate <-chan struct{}) *slot {
 	if err := os.MkdirAll(filepath.Join(cluster.Dir, "logs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := &slot{name: "script", start: func(life int) (*localcluster.Process, error) {
+	s := &slot{name: "script", start: func(life int) (*subprocess.Process, error) {
 		if life > 1 && gate != nil {
 			select {
 			case <-gate:
@@ -48,7 +49,7 @@ func place(t *testing.T, script string, gate <-chan struct{}) *slot {
 }
 
 // life waits until the slot has its nth process, and returns it.
-func (s *slot) life(t *testing.T, n int) *localcluster.Process {
+func (s *slot) life(t *testing.T, n int) *subprocess.Process {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		s.mu.Lock()

@@ -17,6 +17,8 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/kubeconfig"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 	"github.com/millrace/millrace/cmd/internal/program"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
 )
@@ -118,7 +120,7 @@ func (o *devOptions) tools(cluster *localcluster.Cluster) (tools []tool) {
 	return tools
 }
 
-func kubectlTool(programs *localcluster.Programs) tool {
+func kubectlTool(programs *binaries.Cache) tool {
 	path := programs.Path("kubectl")
 	return tool{
 		name:  "kubectl",
@@ -201,7 +203,7 @@ The control plane is ready, and Millrace is starting on it. In another terminal:
 // earlier run left. With --fresh it removes both directories.
 func (o *devOptions) place(all *everything) error {
 	if o.dir == "" {
-		checkout, err := localcluster.Checkout()
+		checkout, err := binaries.Checkout()
 		if err != nil {
 			return fmt.Errorf("find the checkout: %w; name a --cluster-dir", err)
 		}
@@ -218,7 +220,7 @@ func (o *devOptions) place(all *everything) error {
 		all.server.Listen = fmt.Sprintf("127.0.0.1:%d", port)
 	}
 	if left, err := localcluster.Open(o.dir); err == nil {
-		if slices.ContainsFunc(left.Processes(), (*localcluster.Process).Running) {
+		if slices.ContainsFunc(left.Processes(), (*subprocess.Process).Running) {
 			return fmt.Errorf("a local control plane is already running in %s; stop it, or name another --cluster-dir", o.dir)
 		}
 		if err := left.Stop(); err != nil {

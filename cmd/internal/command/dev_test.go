@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // TestAToolThatCannotBeHadIsToldOnce: with what to do, and the next tool is built nevertheless.
@@ -37,7 +38,7 @@ func TestAToolThatIsInterruptedIsNotComplainedOf(t *testing.T) {
 }
 
 func TestKubectlIsBroughtWhereThereIsNone(t *testing.T) {
-	programs, err := localcluster.FindPrograms(nil)
+	programs, err := binaries.Find(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

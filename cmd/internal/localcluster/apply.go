@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 //go:embed manifests
@@ -72,7 +74,7 @@ func (c *Cluster) applyText(ctx context.Context, name string, rendered []byte) e
 }
 
 func applyOne(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	ctx, cancel := context.WithTimeout(ctx, subprocess.ReadyDeadline)
 	defer cancel()
 	resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 	var target dynamic.ResourceInterface = client.Resource(resource)

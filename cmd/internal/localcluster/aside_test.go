@@ -9,8 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 // fakeGo puts a program into PATH that runs in place of go.
@@ -59,7 +60,7 @@ func TestAClusterStartsWithoutJaegerThatComesLater(t *testing.T) {
 func cluster(t *testing.T, told *said) *Cluster {
 	t.Helper()
 	t.Setenv("MILLRACE_CACHE", t.TempDir())
-	programs, err := FindPrograms(told)
+	programs, err := binaries.Find(told)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,18 +97,4 @@ func TestABuildOfJaegerEndsWithMillrace(t *testing.T) {
 	if err := <-ended; err == nil {
 		t.Error("a build that was ended is no error")
 	}
-}
-
-func TestWhatTakesLongIsToldAgainAndAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var told said
-		p := newProgress(&told)
-		done := p.step("building etcd")
-		time.Sleep(100 * time.Second)
-		done(nil)
-		want := "building etcd ...\nbuilding etcd: 30s so far\nbuilding etcd: 1m0s so far\nbuilding etcd: 1m30s so far\nbuilding etcd: done in 1m40s\n"
-		if told.String() != want {
-			t.Errorf("a person is told\n%swant\n%s", told.String(), want)
-		}
-	})
 }

@@ -14,6 +14,11 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
+	"github.com/millrace/millrace/cmd/internal/localcluster/progress"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/stream/port"
 )
 
 // DevDir is the directory of the cluster of a checkout.
@@ -68,15 +73,15 @@ type Cluster struct {
 	// Server is the URL of the API server.
 	Server string
 	// Programs are the built programs.
-	Programs *Programs
+	Programs *binaries.Cache
 
 	options  Options
 	ports    ports
 	etcdData string
-	progress *progress
+	progress *progress.Progress
 
 	mu        sync.Mutex
-	processes []*Process // in the order in which they were started
+	processes []*subprocess.Process // in the order in which they were started
 }
 
 // Start builds missing programs, starts a control plane, and returns when the API server
@@ -104,10 +109,10 @@ func Open(dir string) (*Cluster, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("read %s of %s: %w", stateFile, dir, err)
 	}
-	c := &Cluster{Dir: dir, Server: s.Server, etcdData: s.EtcdData, ports: s.Ports, progress: newProgress(nil)}
+	c := &Cluster{Dir: dir, Server: s.Server, etcdData: s.EtcdData, ports: s.Ports, progress: progress.New(nil)}
 	c.options = Options{Dir: dir, Detached: true, Keep: s.Keep}
 	for _, p := range s.Processes {
-		c.processes = append(c.processes, found(p))
+		c.processes = append(c.processes, subprocess.Find(p))
 	}
 	return c, nil
 }
@@ -146,32 +151,32 @@ func (c *Cluster) Config() (*rest.Config, error) {
 
 // Run starts a further program as part of this cluster: its log is beside the others, and
 // it ends with the cluster. The name must be unused or that of a process that has ended.
-func (c *Cluster) Run(name, path string, args ...string) (*Process, error) {
-	return c.launch(spec{name: name, path: path, args: args})
+func (c *Cluster) Run(name, path string, args ...string) (*subprocess.Process, error) {
+	return c.launch(subprocess.Spec{Name: name, Path: path, Args: args})
 }
 
 // Revive restarts a program that has ended, with the same arguments, and appends to its
 // log. It does not wait until the program is ready.
 //
 // Errors: this process never started a program of that name, or it is running.
-func (c *Cluster) Revive(name string) (*Process, error) {
+func (c *Cluster) Revive(name string) (*subprocess.Process, error) {
 	all := c.Processes()
-	i := slices.IndexFunc(all, func(p *Process) bool { return p.Name == name && p.ended != nil })
-	if i < 0 || all[i].Running() {
-		return nil, fmt.Errorf("start %s again: it is no program of this cluster that has ended", name)
+	for _, p := range all {
+		if again, ended := p.Again(); p.Name == name && ended {
+			return c.launch(again)
+		}
 	}
-	last := all[i]
-	return c.launch(spec{name: name, path: last.Path, args: last.args, abrupt: last.abrupt, again: true})
+	return nil, fmt.Errorf("start %s again: it is no program of this cluster that has ended", name)
 }
 
-func (c *Cluster) launch(s spec) (*Process, error) {
-	s.detached, s.log = c.options.Detached, filepath.Join(c.Dir, "logs", s.name+".log")
-	p, err := launch(s)
+func (c *Cluster) launch(s subprocess.Spec) (*subprocess.Process, error) {
+	s.Detached, s.Log = c.options.Detached, filepath.Join(c.Dir, "logs", s.Name+".log")
+	p, err := subprocess.Start(s)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
-	c.processes = append(slices.DeleteFunc(c.processes, func(q *Process) bool { return q.Name == s.name }), p)
+	c.processes = append(slices.DeleteFunc(c.processes, func(q *subprocess.Process) bool { return q.Name == s.Name }), p)
 	c.mu.Unlock()
 	return p, c.save()
 }
@@ -183,7 +188,7 @@ func (c *Cluster) ServingCertificate() (certificate, key string) {
 }
 
 // Processes are the processes that were started and have not been stopped.
-func (c *Cluster) Processes() []*Process {
+func (c *Cluster) Processes() []*subprocess.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.processes)
@@ -197,9 +202,9 @@ func prepare(options Options) (*Cluster, error) {
 	if options.E2E && os.Geteuid() != 0 {
 		return nil, errors.New("start cluster for end-to-end tests: routing pod addresses to this machine needs root")
 	}
-	c := &Cluster{options: options, progress: newProgress(options.Output), Dir: options.Dir}
+	c := &Cluster{options: options, progress: progress.New(options.Output), Dir: options.Dir}
 	var err error
-	if c.Programs, err = FindPrograms(options.Output); err != nil {
+	if c.Programs, err = binaries.Find(options.Output); err != nil {
 		return nil, err
 	}
 	if c.ports, err = freePorts(); err != nil {
@@ -230,7 +235,7 @@ func (o Options) needed() []string {
 		}
 	}
 	if o.Storage {
-		needed = append(needed, driver)
+		needed = append(needed, binaries.StorageDriver)
 	}
 	if len(o.KCM) > 0 {
 		needed = append(needed, "kube-controller-manager")
@@ -256,12 +261,12 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	done := c.progress.step("starting etcd, kube-apiserver and kube-scheduler")
+	done := c.progress.Step("starting etcd, kube-apiserver and kube-scheduler")
 	err := c.startControlPlane(ctx)
 	if done(err); err != nil {
 		return err
 	}
-	done = c.progress.step(fmt.Sprintf("starting %d simulated nodes", max(c.options.Nodes, 0)))
+	done = c.progress.Step(fmt.Sprintf("starting %d simulated nodes", max(c.options.Nodes, 0)))
 	err = c.startNodes(ctx)
 	if done(err); err != nil {
 		return err
@@ -272,7 +277,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		}
 	}
 	for i, kcm := range c.options.KCM {
-		done := c.progress.step("starting kube-controller-manager")
+		done := c.progress.Step("starting kube-controller-manager")
 		_, err := c.StartKCM(ctx, i+1, kcm)
 		if done(err); err != nil {
 			return err
@@ -285,11 +290,11 @@ func (c *Cluster) start(ctx context.Context) error {
 const stateFile = "cluster.json"
 
 type state struct {
-	Server    string         `json:"server"`
-	EtcdData  string         `json:"etcdData"`
-	Keep      bool           `json:"keep,omitempty"`
-	Ports     ports          `json:"ports"`
-	Processes []processState `json:"processes"`
+	Server    string             `json:"server"`
+	EtcdData  string             `json:"etcdData"`
+	Keep      bool               `json:"keep,omitempty"`
+	Ports     ports              `json:"ports"`
+	Processes []subprocess.State `json:"processes"`
 }
 
 // save writes what Open needs; only a detached cluster outlives its starter.
@@ -299,7 +304,7 @@ func (c *Cluster) save() error {
 	}
 	s := state{Server: c.Server, EtcdData: c.etcdData, Keep: c.options.Keep, Ports: c.ports}
 	for _, p := range c.Processes() {
-		s.Processes = append(s.Processes, p.state())
+		s.Processes = append(s.Processes, p.State())
 	}
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -311,6 +316,42 @@ func (c *Cluster) save() error {
 	return nil
 }
 
-// readyDeadline is how long a program may take until it answers, on a loaded
-// machine.
-const readyDeadline = 10 * time.Minute
+// pause waits; false if the context ends before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// ports are the programs' ports, all on 127.0.0.1, except for the kubelets' and the metrics
+// server's with [Options].E2E.
+type ports struct {
+	Etcd, EtcdPeer, APIServer, Scheduler, Kwok, Kubelet, Metrics, Storage int
+	Jaeger, JaegerGRPC, JaegerHealth, OTLP, OTLPHTTP                      int
+}
+
+func (p *ports) all() []*int {
+	return []*int{
+		&p.Etcd, &p.EtcdPeer, &p.APIServer, &p.Scheduler, &p.Kwok, &p.Kubelet, &p.Metrics, &p.Storage,
+		&p.Jaeger, &p.JaegerGRPC, &p.JaegerHealth, &p.OTLP, &p.OTLPHTTP,
+	}
+}
+
+// freePorts chooses a free port for every program.
+func freePorts() (p ports, err error) {
+	for _, one := range p.all() {
+		if *one, err = FreePort(); err != nil {
+			return ports{}, err
+		}
+	}
+	return p, nil
+}
+
+// FreePort is a port of 127.0.0.1 that no process uses, reserved until this process ends; see
+// package port.
+func FreePort() (int, error) { return port.Free() }

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/podstages"
 )
 
 // decode reads every object of a manifest.
@@ -44,7 +46,8 @@ func decode(t *testing.T, manifest []byte) []unstructured.Unstructured {
 }
 
 func TestStagesAreWhole(t *testing.T) {
-	rendered, err := render("stages.yaml", stages())
+	stages := podstages.All()
+	rendered, err := render("stages.yaml", stages)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,7 @@ func TestStagesAreWhole(t *testing.T) {
 			t.Errorf("stage %s does nothing", object.GetName())
 		}
 	}
-	if want := 2 + len(starts()) + 1 + len(endings()) + len(removals()); len(names) != want {
+	if want := 2 + len(stages.Starts) + 1 + len(stages.Endings) + len(stages.Removals); len(names) != want {
 		t.Errorf("%d stages, want %d", len(names), want)
 	}
 }
@@ -253,8 +256,8 @@ func TestUsualPortsWhereFree(t *testing.T) {
 	}
 }
 
-// sleeper is a program that ends only on a signal.
-func sleeper(t *testing.T, args ...string) spec {
+// shell is the path of a shell.
+func shell(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("sh")
 	if err != nil {
@@ -263,31 +266,7 @@ func sleeper(t *testing.T, args ...string) spec {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		t.Fatal(err)
 	}
-	return spec{name: "sleeper", path: path, args: args, log: filepath.Join(t.TempDir(), "log")}
-}
-
-func TestProcessEndsWhenStopped(t *testing.T) {
-	p, err := launch(sleeper(t, "-c", "while true; do sleep 0.05; done"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !p.Running() || !found(p.state()).Running() {
-		t.Error("it does not run")
-	}
-	other := p.state()
-	other.Path = "/another/program"
-	if found(other).Running() {
-		t.Error("a process of another program counts as ours")
-	}
-	if err := p.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if p.Running() || found(p.state()).Running() {
-		t.Error("it still runs")
-	}
-	if err := p.Stop(); err != nil {
-		t.Errorf("stopping again: %v", err)
-	}
+	return path
 }
 
 // TestRevive: a killed program restarts with its arguments and appends to its log.
@@ -296,7 +275,7 @@ func TestRevive(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(c.Dir, "logs"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p, err := c.Run("sleeper", sleeper(t).path, "-c", "echo alive; while true; do sleep 0.05; done")
+	p, err := c.Run("sleeper", shell(t), "-c", "echo alive; while true; do sleep 0.05; done")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,17 +310,6 @@ func TestRevive(t *testing.T) {
 		t.Errorf("running: %t; the cluster has %d processes", again.Running(), len(c.Processes()))
 	}
 	said(2)
-}
-
-func TestReadyTellsWhyAProgramEnded(t *testing.T) {
-	p, err := launch(sleeper(t, "-c", "echo first; echo the reason >&2; exit 3"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = p.Ready(t.Context(), "http://127.0.0.1:1/healthz")
-	if err == nil || !strings.Contains(err.Error(), "the reason") {
-		t.Errorf("error is %v", err)
-	}
 }
 
 func TestSweepSparesWhatIsInUse(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // The address ranges of services and pods. A replacement of kube-controller-manager
@@ -100,13 +102,8 @@ func (c *Cluster) restartAPIServer(ctx context.Context) error {
 }
 
 // startProgram starts a built program as a process of the same name.
-func (c *Cluster) startProgram(name string, args []string, abrupt bool) (*Process, error) {
-	p, err := c.Run(name, c.Programs.Path(name), args...)
-	if err != nil {
-		return nil, err
-	}
-	p.abrupt = abrupt
-	return p, c.save()
+func (c *Cluster) startProgram(name string, args []string, abrupt bool) (*subprocess.Process, error) {
+	return c.launch(subprocess.Spec{Name: name, Path: c.Programs.Path(name), Args: args, Abrupt: abrupt})
 }
 
 // EtcdEndpoint is the URL of etcd, for tests that compact or restore it.

@@ -9,6 +9,10 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/podstages"
+	"github.com/millrace/millrace/cmd/internal/localcluster/progress"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // Elsewhere is a control plane whose programs another program starts, such as docker compose.
@@ -24,7 +28,7 @@ type Elsewhere struct {
 
 func (e Elsewhere) cluster() *Cluster {
 	options := Options{Dir: e.Dir, Keep: true, Nodes: e.Nodes}
-	return &Cluster{Dir: e.Dir, Server: e.Server, options: options, progress: newProgress(nil)}
+	return &Cluster{Dir: e.Dir, Server: e.Server, options: options, progress: progress.New(nil)}
 }
 
 // WriteFiles makes missing keys, and writes a kubeconfig for each user and kwok's
@@ -34,7 +38,7 @@ func (e Elsewhere) WriteFiles() error {
 	if err := c.writeKeys(); err != nil {
 		return err
 	}
-	_, err := c.settle("stages.yaml", stages())
+	_, err := c.settle("stages.yaml", podstages.All())
 	return err
 }
 
@@ -90,7 +94,7 @@ func (c *Cluster) serverReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	ctx, cancel := context.WithTimeout(ctx, subprocess.ReadyDeadline)
 	defer cancel()
 	for {
 		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()

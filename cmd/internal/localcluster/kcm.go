@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // AllControllers is every controller of kube-controller-manager, including those that are
@@ -44,7 +46,7 @@ func Without(controllers ...string) string {
 
 // StartKCM starts the n-th kube-controller-manager and waits until it answers.
 // If there are several, they elect a leader.
-func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*Process, error) {
+func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*subprocess.Process, error) {
 	if err := c.Programs.Build(ctx, "kube-controller-manager"); err != nil {
 		return nil, err
 	}
@@ -53,7 +55,7 @@ func (c *Cluster) StartKCM(ctx context.Context, n int, kcm KCM) (*Process, error
 		return nil, err
 	}
 	program := c.Programs.Path("kube-controller-manager")
-	controllers, err := c.Programs.known(ctx, program, cmp.Or(kcm.Controllers, AllControllers))
+	controllers, err := c.known(ctx, program, cmp.Or(kcm.Controllers, AllControllers))
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +93,8 @@ var everyController = regexp.MustCompile(`All controllers: ([a-z, -]+) Disabled-
 
 // known leaves out of a value for --controllers what an older kube-controller-manager does not have,
 // and would refuse.
-func (p *Programs) known(ctx context.Context, program, controllers string) (string, error) {
-	if p.kubernetes == "" {
+func (c *Cluster) known(ctx context.Context, program, controllers string) (string, error) {
+	if !c.Programs.OtherKubernetes() {
 		return controllers, nil
 	}
 	help, err := exec.CommandContext(ctx, program, "--help").CombinedOutput()
@@ -117,7 +119,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	ctx, cancel := context.WithTimeout(ctx, subprocess.ReadyDeadline)
 	defer cancel()
 	begun := time.Now()
 	for {

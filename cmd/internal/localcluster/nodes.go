@@ -12,6 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/podstages"
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // nodeNet is the prefix of node addresses that must answer.
@@ -79,7 +82,7 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 }
 
 func (c *Cluster) startKwok(ctx context.Context) error {
-	file, err := c.settle("stages.yaml", stages())
+	file, err := c.settle("stages.yaml", podstages.All())
 	if err != nil {
 		return err
 	}
@@ -159,7 +162,7 @@ func (c *Cluster) nodesReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	ctx, cancel := context.WithTimeout(ctx, subprocess.ReadyDeadline)
 	defer cancel()
 	for {
 		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/cmd/internal/localcluster"
+	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
 )
 
 var update = flag.Bool("update", false, "write what is broken in the sample to testdata")
@@ -128,7 +128,7 @@ func (i imports) Import(path string) (*types.Package, error) {
 
 // Every package compiles with all of its mutants in it, and no two mutants have the same name.
 func TestSwitchedPackagesCompile(t *testing.T) {
-	root, err := localcluster.Checkout()
+	root, err := binaries.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}

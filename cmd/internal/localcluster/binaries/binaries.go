@@ -1,4 +1,6 @@
-package localcluster
+// Package binaries builds the programs of a control plane, such as etcd and kube-apiserver, from
+// their Go modules into a cache, each in the version that test/cluster pins.
+package binaries
 
 import (
 	"cmp"
@@ -15,18 +17,20 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/progress"
 )
 
-// Programs is the cache of built programs: $MILLRACE_CACHE, else millrace/bin in
+// Cache is the cache of built programs: $MILLRACE_CACHE, else millrace/bin in
 // the user's cache directory. It may be deleted at any time. Build rebuilds a program if its
 // pinned version has changed.
-type Programs struct {
+type Cache struct {
 	// Dir is the cache.
 	Dir string
 
 	source     string // the module that pins the versions
 	kubernetes string // the minor version of Kubernetes, such as 1.35; empty: that of source
-	progress   *progress
+	progress   *progress.Progress
 	aside      bool // builds have a low priority
 }
 
@@ -55,16 +59,19 @@ var programs = []program{
 	{name: "prometheus", module: "github.com/prometheus/prometheus", pkg: "github.com/prometheus/prometheus/cmd/prometheus", under: "../../tools/prometheus", hint: "3 to 4 minutes", tags: "remove_all_sd,enable_dns_sd"},
 	{name: "compose", module: "github.com/docker/compose/v2", pkg: "github.com/docker/compose/v2/cmd", under: "../../tools/compose", hint: "2 to 3 minutes"},
 	{name: "fakelet", pkg: "./fakelet", hint: "some seconds"},
-	{name: driver, pkg: "./internal/localcluster/fakecsi", under: "../../cmd", hint: "some seconds"},
+	{name: StorageDriver, pkg: "./internal/localcluster/fakecsi", under: "../../cmd", hint: "some seconds"},
 	{name: "kubectl", module: kubernetesModule, pkg: kubernetesModule + "/cmd/kubectl", hint: "about a minute"},
 	{name: "ginkgo", module: "github.com/onsi/ginkgo/v2", pkg: "github.com/onsi/ginkgo/v2/ginkgo", hint: "some seconds"},
 	{name: "e2e.test", module: kubernetesModule, pkg: kubernetesModule + "/test/e2e", hint: "about two minutes", test: true},
 }
 
+// StorageDriver is the program that simulates a storage driver.
+const StorageDriver = "fakecsi"
+
 const kubernetesModule = "k8s.io/kubernetes"
 
-// ProgramNames are the programs that Build knows.
-func ProgramNames() []string {
+// Names are the programs that Build knows.
+func Names() []string {
 	names := make([]string, len(programs))
 	for i, p := range programs {
 		names[i] = p.name
@@ -72,13 +79,13 @@ func ProgramNames() []string {
 	return names
 }
 
-// FindPrograms finds the cache, and the module that pins the versions: in the
+// Find finds the cache, and the module that pins the versions: in the
 // checkout that holds the working directory, or in that of $MILLRACE_SOURCE.
 // $MILLRACE_KUBERNETES selects another minor version of Kubernetes' programs, such
 // as 1.35. Builds are logged to output.
 //
 // Errors: there is no checkout; it has no such version of Kubernetes.
-func FindPrograms(output io.Writer) (*Programs, error) {
+func Find(output io.Writer) (*Cache, error) {
 	dir := os.Getenv("MILLRACE_CACHE")
 	if dir == "" {
 		base, err := os.UserCacheDir()
@@ -95,14 +102,14 @@ func FindPrograms(output io.Writer) (*Programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Programs{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: newProgress(output)}
+	p := &Cache{Dir: dir, source: filepath.Join(root, "test", "cluster"), progress: progress.New(output)}
 	return p, p.selectKubernetes(os.Getenv("MILLRACE_KUBERNETES"))
 }
 
 // Aside is for builds in the background of other work: at a low priority, and with
 // a line of its own for each message.
-func (p *Programs) Aside() *Programs {
-	return &Programs{Dir: p.Dir, source: p.source, kubernetes: p.kubernetes, progress: p.progress.aside(), aside: true}
+func (p *Cache) Aside() *Cache {
+	return &Cache{Dir: p.Dir, source: p.source, kubernetes: p.kubernetes, progress: p.progress.Aside(), aside: true}
 }
 
 // Checkout is the root of the source tree: $MILLRACE_SOURCE, else the nearest
@@ -128,7 +135,7 @@ func Checkout() (string, error) {
 }
 
 // Path is the path of a program once it is built. It panics on an unknown name.
-func (p *Programs) Path(name string) string {
+func (p *Cache) Path(name string) string {
 	q, ok := p.find(name)
 	if !ok {
 		panic("localcluster: no program " + name)
@@ -136,7 +143,7 @@ func (p *Programs) Path(name string) string {
 	return p.path(q)
 }
 
-func (p *Programs) path(q program) string {
+func (p *Cache) path(q program) string {
 	file := cmp.Or(q.file, q.name)
 	if q.module == "" {
 		file += "-" + p.digest(q)
@@ -146,7 +153,7 @@ func (p *Programs) path(q program) string {
 
 // Build builds the named programs that are missing or have another version than the
 // pinned one. A file lock prevents two processes from building at the same time.
-func (p *Programs) Build(ctx context.Context, names ...string) error {
+func (p *Cache) Build(ctx context.Context, names ...string) error {
 	if err := os.MkdirAll(p.Dir, 0o755); err != nil {
 		return fmt.Errorf("make cache directory: %w", err)
 	}
@@ -161,7 +168,7 @@ func (p *Programs) Build(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		q, ok := p.find(name)
 		if !ok {
-			return fmt.Errorf("build %s: there is no such program; known are %s", name, strings.Join(ProgramNames(), ", "))
+			return fmt.Errorf("build %s: there is no such program; known are %s", name, strings.Join(Names(), ", "))
 		}
 		if err := p.ensure(ctx, q); err != nil {
 			return err
@@ -171,25 +178,26 @@ func (p *Programs) Build(ctx context.Context, names ...string) error {
 }
 
 // lock takes the file lock. If another process builds, it logs that it waits.
-func (p *Programs) lock(ctx context.Context, file int) error {
+func (p *Cache) lock(ctx context.Context, file int) error {
 	take := func() error { return syscall.Flock(file, syscall.LOCK_EX|syscall.LOCK_NB) }
 	err := take()
 	if !errors.Is(err, syscall.EWOULDBLOCK) {
 		return err
 	}
-	done := p.progress.step("waiting for another build to end")
+	done := p.progress.Step("waiting for another build to end")
 	for errors.Is(err, syscall.EWOULDBLOCK) {
-		if !pause(ctx, 100*time.Millisecond) {
+		select {
+		case <-time.After(100 * time.Millisecond):
+			err = take()
+		case <-ctx.Done():
 			err = ctx.Err()
-			break
 		}
-		err = take()
 	}
 	done(err)
 	return err
 }
 
-func (p *Programs) ensure(ctx context.Context, q program) error {
+func (p *Cache) ensure(ctx context.Context, q program) error {
 	version, err := p.version(q)
 	if err != nil {
 		return err
@@ -198,7 +206,7 @@ func (p *Programs) ensure(ctx context.Context, q program) error {
 	if current(path, q, version) {
 		return nil
 	}
-	done := p.progress.step(fmt.Sprintf("building %s %s (%s the first time)", q.name, version, q.hint))
+	done := p.progress.Step(fmt.Sprintf("building %s %s (%s the first time)", q.name, version, q.hint))
 	err = p.compile(ctx, q, version, path)
 	done(err)
 	return err
@@ -215,7 +223,7 @@ func current(path string, q program, version string) bool {
 	return err == nil && info.Main.Path == q.module && info.Main.Version == version
 }
 
-func (p *Programs) compile(ctx context.Context, q program, version, path string) error {
+func (p *Cache) compile(ctx context.Context, q program, version, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("make cache directory: %w", err)
 	}
@@ -261,7 +269,7 @@ func linkFlags(q program, version string) string {
 }
 
 // version is the version that go.mod pins for a program.
-func (p *Programs) version(q program) (string, error) {
+func (p *Cache) version(q program) (string, error) {
 	if q.module == "" {
 		return p.digest(q), nil
 	}
@@ -278,7 +286,7 @@ func (p *Programs) version(q program) (string, error) {
 }
 
 // digest is a hash of the source and the dependencies of a program of this repository.
-func (p *Programs) digest(q program) string {
+func (p *Cache) digest(q program) string {
 	module := filepath.Join(p.source, q.under)
 	files, _ := filepath.Glob(filepath.Join(module, q.pkg, "*.go"))
 	sum := sha256.New()

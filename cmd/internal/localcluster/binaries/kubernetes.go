@@ -1,4 +1,4 @@
-package localcluster
+package binaries
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 
 // selectKubernetes has Kubernetes' programs be of a minor version, such as 1.35, which a module of its
 // own pins; empty, or the version of test/cluster: those that test/cluster pins.
-func (p *Programs) selectKubernetes(minor string) error {
+func (p *Cache) selectKubernetes(minor string) error {
 	if minor == "" {
 		return nil
 	}
@@ -34,8 +34,12 @@ func (p *Programs) selectKubernetes(minor string) error {
 	return nil
 }
 
+// OtherKubernetes reports whether $MILLRACE_KUBERNETES has selected another minor version than
+// the one that test/cluster pins.
+func (p *Cache) OtherKubernetes() bool { return p.kubernetes != "" }
+
 // find returns the program with a name, in the selected version.
-func (p *Programs) find(name string) (q program, ok bool) {
+func (p *Cache) find(name string) (q program, ok bool) {
 	i := slices.IndexFunc(programs, func(q program) bool { return q.name == name })
 	if i < 0 {
 		return program{}, false
@@ -52,15 +56,15 @@ func (p *Programs) find(name string) (q program, ok bool) {
 // Kubernetes is the version of the API server, such as v1.36.3.
 //
 // Errors: the file that pins it cannot be read.
-func (p *Programs) Kubernetes() (string, error) {
+func (p *Cache) Kubernetes() (string, error) {
 	q, _ := p.find("kube-apiserver")
 	return p.version(q)
 }
 
 // Minor is x of the version 1.x of the API server.
 //
-// Errors: those of [Programs.Kubernetes].
-func (p *Programs) Minor() (int, error) {
+// Errors: those of [Cache.Kubernetes].
+func (p *Cache) Minor() (int, error) {
 	version, err := p.Kubernetes()
 	if err != nil {
 		return 0, err

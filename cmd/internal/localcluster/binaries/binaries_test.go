@@ -1,19 +1,18 @@
-package localcluster
+package binaries
 
 import (
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
 
-func source(t *testing.T) *Programs {
+func source(t *testing.T) *Cache {
 	t.Helper()
 	t.Setenv("MILLRACE_CACHE", t.TempDir())
-	p, err := FindPrograms(nil)
+	p, err := Find(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +46,7 @@ func TestOwnProgramIsNamedByItsSource(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := &Programs{Dir: dir, source: dir}
+	p := &Cache{Dir: dir, source: dir}
 	write("go.mod", "module x\n")
 	write("fakelet/main.go", "package main\n")
 	first := p.Path("fakelet")
@@ -78,44 +77,6 @@ func TestUnknownProgram(t *testing.T) {
 	err := source(t).Build(t.Context(), "kubelet")
 	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") {
 		t.Errorf("error %v does not say what can be built", err)
-	}
-}
-
-func TestWithout(t *testing.T) {
-	if got, want := Without("a", "b"), AllControllers+",-a,-b"; got != want {
-		t.Errorf("Without = %q, want %q", got, want)
-	}
-	// The first mention of a controller counts.
-	if got, want := Without("ttl-controller", "token-cleaner-controller"), "*,bootstrap-signer-controller,selinux-warning-controller,-ttl-controller,-token-cleaner-controller"; got != want {
-		t.Errorf("Without = %q, want %q", got, want)
-	}
-}
-
-// AllControllers names all that kube-controller-manager has and "*" does not include.
-func TestAllControllers(t *testing.T) {
-	table, err := os.ReadFile(filepath.Join("..", "command", "testdata", "upstream-controllers.tsv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"*"}
-	for line := range strings.Lines(string(table)) {
-		if columns := strings.Split(line, "\t"); columns[2] == "true" {
-			want = append(want, columns[0])
-		}
-	}
-	got := strings.Split(AllControllers, ",")
-	slices.Sort(got)
-	slices.Sort(want)
-	if len(want) < 4 || !slices.Equal(got, want) {
-		t.Errorf("all are %q, want %q", got, want)
-	}
-}
-
-func TestConcurrencyFlags(t *testing.T) {
-	help := "  --concurrent-gc-syncs int32   x\n --mirroring-concurrent-service-endpoint-syncs int32\n --kube-api-qps float\n"
-	got := concurrency.FindAllString(help, -1)
-	if len(got) != 2 || got[0] != "--concurrent-gc-syncs" || got[1] != "--mirroring-concurrent-service-endpoint-syncs" {
-		t.Errorf("flags are %v", got)
 	}
 }
 

@@ -1,4 +1,4 @@
-package localcluster
+package binaries
 
 import (
 	"io"
@@ -18,7 +18,7 @@ func TestTheVersionOfKubernetes(t *testing.T) {
 		minor         int
 	}{"": {"v1.36.", "kube-apiserver", 36}, "1.36": {"v1.36.", "kube-apiserver", 36}, "1.35": {"v1.35.", "kubernetes-1.35/kube-apiserver", 35}, "1.34": {"v1.34.", "kubernetes-1.34/kube-apiserver", 34}} {
 		t.Setenv("MILLRACE_KUBERNETES", minor)
-		p, err := FindPrograms(io.Discard)
+		p, err := Find(io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,7 +43,7 @@ func TestTheVersionOfKubernetes(t *testing.T) {
 	}
 	for _, wrong := range []string{"1.33", "v1.35", "1.35.4", "x"} {
 		t.Setenv("MILLRACE_KUBERNETES", wrong)
-		if _, err := FindPrograms(io.Discard); err == nil || !strings.Contains(err.Error(), "known are v1.36.") || !strings.Contains(err.Error(), "1.34, 1.35") {
+		if _, err := Find(io.Discard); err == nil || !strings.Contains(err.Error(), "known are v1.36.") || !strings.Contains(err.Error(), "1.34, 1.35") {
 			t.Errorf("with %q: %v", wrong, err)
 		}
 	}

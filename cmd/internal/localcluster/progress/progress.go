@@ -1,4 +1,6 @@
-package localcluster
+// Package progress shows long steps, such as builds, to a user: on a terminal as a line that
+// counts the seconds, elsewhere as a line at the start, one at the end, and one every 30 s.
+package progress
 
 import (
 	"fmt"
@@ -8,9 +10,8 @@ import (
 	"time"
 )
 
-// progress shows long steps to a user: on a terminal as a line that counts the seconds,
-// elsewhere as a line at the start, one at the end, and one every remindEvery.
-type progress struct {
+// Progress shows steps, one after the other.
+type Progress struct {
 	w        io.Writer
 	terminal bool
 	prefix   string // of every line
@@ -19,15 +20,16 @@ type progress struct {
 // remindEvery is how often an unfinished step is logged if the output is no terminal.
 const remindEvery = 30 * time.Second
 
-// aside is progress for background steps: other output comes in between, so each message is
+// Aside is progress for background steps: other output comes in between, so each message is
 // a line of its own with a prefix.
-func (p *progress) aside() *progress { return &progress{w: p.w, prefix: "millrace: "} }
+func (p *Progress) Aside() *Progress { return &Progress{w: p.w, prefix: "millrace: "} }
 
-func newProgress(w io.Writer) *progress {
+// New shows steps on w; nil: nowhere.
+func New(w io.Writer) *Progress {
 	if w == nil {
-		return &progress{w: io.Discard}
+		return &Progress{w: io.Discard}
 	}
-	p := &progress{w: w}
+	p := &Progress{w: w}
 	if f, ok := w.(*os.File); ok {
 		info, err := f.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -35,8 +37,8 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// step shows the start of a step; the returned function shows its end.
-func (p *progress) step(what string) func(error) {
+// Step shows the start of a step; the returned function shows its end.
+func (p *Progress) Step(what string) func(error) {
 	begun := time.Now()
 	var drawing sync.WaitGroup
 	stop := make(chan struct{})
@@ -60,7 +62,7 @@ func (p *progress) step(what string) func(error) {
 	}
 }
 
-func (p *progress) remind(what string, begun time.Time, stop <-chan struct{}) {
+func (p *Progress) remind(what string, begun time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(remindEvery)
 	defer tick.Stop()
 	for {
@@ -73,7 +75,7 @@ func (p *progress) remind(what string, begun time.Time, stop <-chan struct{}) {
 	}
 }
 
-func (p *progress) draw(what string, begun time.Time, stop <-chan struct{}) {
+func (p *Progress) draw(what string, begun time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

@@ -1,4 +1,7 @@
-package localcluster
+// Package podstages has the behaviour of simulated pods: when a pod starts, is ready, ends, fails
+// and is removed, as stages of kwok's configuration. The template that they fill is
+// manifests/stages.yaml of package localcluster.
+package podstages
 
 import "fmt"
 
@@ -97,9 +100,15 @@ func removals() []removal {
 	}
 }
 
-// stages is the data for the template of kwok's configuration.
-func stages() map[string]any {
-	return map[string]any{
-		"Starts": starts(), "Unpullable": is("(" + unpullable + ")"), "Endings": endings(), "Removals": removals(),
-	}
+// Stages is the data for the template of kwok's configuration.
+type Stages struct {
+	Starts     []start
+	Unpullable match
+	Endings    []ending
+	Removals   []removal
+}
+
+// All are the stages of every pod.
+func All() Stages {
+	return Stages{Starts: starts(), Unpullable: is("(" + unpullable + ")"), Endings: endings(), Removals: removals()}
 }

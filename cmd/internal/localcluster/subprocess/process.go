@@ -1,4 +1,7 @@
-package localcluster
+// Package subprocess starts programs as processes, each with its output in a log, waits until they
+// answer, and ends them by their ids. They die with the process that started them unless they are
+// detached.
+package subprocess
 
 import (
 	"bytes"
@@ -31,16 +34,22 @@ type Process struct {
 	code   int           // its exit code, once ended is closed
 }
 
-type spec struct {
-	name, path, log string
-	args            []string
-	detached        bool
-	abrupt          bool // needs no time to end: kill it
-	again           bool // appends to the log
+// Spec says what is started.
+type Spec struct {
+	// Name tells the process from others, Path is the program, Log the file for its output, and
+	// Args its arguments.
+	Name, Path, Log string
+	Args            []string
+	// Detached leaves the process running when its starter ends.
+	Detached bool
+	// Abrupt: the process needs no time to end, and Stop kills it.
+	Abrupt bool
+	// Append keeps what is in the log.
+	Append bool
 }
 
-// processState is the state of a detached process in stateFile.
-type processState struct {
+// State is what is stored of a detached process, for [Find].
+type State struct {
 	Name   string `json:"name"`
 	Path   string `json:"path"`
 	PID    int    `json:"pid"`
@@ -48,30 +57,34 @@ type processState struct {
 	Abrupt bool   `json:"abrupt,omitempty"`
 }
 
-func (p *Process) state() processState {
-	return processState{Name: p.Name, Path: p.Path, PID: p.PID, Log: p.Log, Abrupt: p.abrupt}
+// State is what [Find] needs.
+func (p *Process) State() State {
+	return State{Name: p.Name, Path: p.Path, PID: p.PID, Log: p.Log, Abrupt: p.abrupt}
 }
 
-func found(s processState) *Process {
+// Find is the process that another process started.
+func Find(s State) *Process {
 	return &Process{Name: s.Name, Path: s.Path, PID: s.PID, Log: s.Log, abrupt: s.Abrupt}
 }
 
-// launch starts a program in a process group of its own, so that an interrupt from the
+// Start starts a program in a process group of its own, so that an interrupt from the
 // terminal reaches only this process, which ends the others in order.
-func launch(s spec) (*Process, error) {
+//
+// Errors: the log cannot be opened; the program cannot be started.
+func Start(s Spec) (*Process, error) {
 	how := os.O_TRUNC
-	if s.again {
+	if s.Append {
 		how = os.O_APPEND
 	}
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|how, 0o600)
+	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|how, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open log of %s: %w", s.name, err)
+		return nil, fmt.Errorf("open log of %s: %w", s.Name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(s.path, s.args...)
+	cmd := exec.Command(s.Path, s.Args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = attributes(s.detached)
-	p := &Process{Name: s.name, Path: s.path, Log: s.log, args: s.args, abrupt: s.abrupt, ended: make(chan struct{})}
+	cmd.SysProcAttr = attributes(s.Detached)
+	p := &Process{Name: s.Name, Path: s.Path, Log: s.Log, args: s.Args, abrupt: s.Abrupt, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		// The parent death signal is sent when the thread that started the child ends, so
@@ -87,7 +100,7 @@ func launch(s spec) (*Process, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", s.name, err)
+		return nil, fmt.Errorf("start %s: %w", s.Name, err)
 	}
 	p.PID = cmd.Process.Pid
 	return p, nil
@@ -104,6 +117,15 @@ func (p *Process) Running() bool {
 	default:
 		return true
 	}
+}
+
+// Again is the spec with which a program that has ended is started once more, with the same
+// arguments; ok is false while it runs and for a process that another process started.
+func (p *Process) Again() (s Spec, ok bool) {
+	if p.ended == nil || p.Running() {
+		return Spec{}, false
+	}
+	return Spec{Name: p.Name, Path: p.Path, Args: p.args, Abrupt: p.abrupt, Append: true}, true
 }
 
 // Ended is closed when the process has ended; nil for a process that another process
@@ -149,17 +171,21 @@ func (p *Process) end(signal syscall.Signal, patience time.Duration) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("end %s (%d): still running %v after %v", p.Name, p.PID, patience, signal)
 		}
-		pause(context.Background(), 10*time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 	}
 	return nil
 }
+
+// ReadyDeadline is how long a program may take until it answers, on a loaded
+// machine.
+const ReadyDeadline = 10 * time.Minute
 
 // Ready waits until url answers 200.
 //
 // Errors: the process ended, or did not answer in time. They name the process and quote the
 // end of its log.
 func (p *Process) Ready(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	ctx, cancel := context.WithTimeout(ctx, ReadyDeadline)
 	defer cancel()
 	// The certificate is not verified: some programs make their own, and the request only
 	// asks on the loopback interface whether a server answers.
@@ -173,7 +199,9 @@ func (p *Process) Ready(ctx context.Context, url string) error {
 		if answers(ctx, client, url) {
 			return nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
 			return fmt.Errorf("wait for %s at %s: %w; the end of %s:\n%s", p.Name, url, ctx.Err(), p.Log, tail(p.Log))
 		}
 	}
@@ -190,18 +218,6 @@ func answers(ctx context.Context, client *http.Client, url string) bool {
 	}
 	_ = response.Body.Close()
 	return response.StatusCode == http.StatusOK
-}
-
-// pause waits; false if the context ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // tail is the end of a log, for an error message.
