@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/millrace/millrace/cmd/bench/cpuprofile"
+	"github.com/millrace/millrace/cmd/bench/procusage"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 	"github.com/millrace/millrace/pkg/events/sign"
@@ -118,7 +120,7 @@ func (k kcm) unit(c *localcluster.Cluster, n int, controllers []string, args ...
 type millrace struct {
 	binary   string
 	called   string // "" for millrace
-	profiler *profiler
+	profiler *cpuprofile.Profiler
 	signs    bool   // the program takes keys for its turns and outcomes
 	listen   string // the bus's address for other processes, where one process has all services; empty: it has none
 }
@@ -197,7 +199,7 @@ func (m millrace) unit(c *localcluster.Cluster, service, name string, args ...st
 		if err := p.Ready(ctx, "http://"+health+"/readyz"); err != nil {
 			return p, err
 		}
-		m.profiler.follow(health)
+		m.profiler.Follow(health)
 		return p, nil
 	}}
 }
@@ -221,4 +223,13 @@ func end(units []unit) error {
 		errs = append(errs, u.process.Stop())
 	}
 	return errors.Join(errs...)
+}
+
+// usageOf is what the processes of units have used.
+func usageOf(units []unit) (procusage.Usage, error) {
+	processes := make([]*subprocess.Process, len(units))
+	for i, u := range units {
+		processes[i] = u.process
+	}
+	return procusage.Of(processes)
 }

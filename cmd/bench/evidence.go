@@ -3,54 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os/exec"
 	"strings"
 
-	"github.com/google/pprof/profile"
-
+	"github.com/millrace/millrace/cmd/bench/cpuprofile"
 	"github.com/millrace/millrace/cmd/evidence"
 )
-
-// guards are safeguards of Millrace that take processor time: a name, and the prefixes of the functions in
-// which the time is spent, including all functions that these call.
-var guards = map[string][]string{
-	"signatures": {"github.com/millrace/millrace/pkg/events/sign."},
-	"promises":   {"github.com/millrace/millrace/services/reconcilers/reconcile.Description.Fits"},
-}
-
-// guardShares are the percentages of a profile's processor time that are spent below each guard.
-func guardShares(p *profile.Profile) map[string]float64 {
-	spent, total := map[string]int64{}, int64(0)
-	for _, s := range p.Sample {
-		value := s.Value[len(s.Value)-1]
-		total += value
-		for name, prefixes := range guards {
-			if calls(s, prefixes) {
-				spent[name] += value
-			}
-		}
-	}
-	told := map[string]float64{}
-	for name := range guards {
-		told[name] = math.Round(1000*float64(spent[name])/float64(max(total, 1))) / 10
-	}
-	return told
-}
-
-// calls reports whether a function with one of the prefixes is on the stack of a sample.
-func calls(s *profile.Sample, prefixes []string) bool {
-	for _, location := range s.Location {
-		for _, line := range location.Line {
-			for _, prefix := range prefixes {
-				if line.Function != nil && strings.HasPrefix(line.Function.Name, prefix) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
 
 // speed is the evidence of a run in docs/evidence.
 type speed struct {
@@ -83,11 +41,11 @@ func (b *bench) prove(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	merged, err := b.profiler.merged()
+	merged, err := b.profiler.Merged()
 	if err != nil {
 		return err
 	}
-	p.Shares = guardShares(merged)
+	p.Shares = cpuprofile.Shares(merged)
 	for name, share := range p.Shares {
 		if share == 0 {
 			return fmt.Errorf("write evidence: no sample of the profile is of %s: too little was played, or the functions have other names now", name)

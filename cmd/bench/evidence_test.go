@@ -9,32 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+
+	"github.com/millrace/millrace/cmd/bench/cpuprofile"
 )
-
-// stack is a sample of so many nanoseconds, the innermost function first.
-func stack(nanoseconds int64, functions ...string) *profile.Sample {
-	s := &profile.Sample{Value: []int64{1, nanoseconds}}
-	for _, name := range functions {
-		s.Location = append(s.Location, &profile.Location{Line: []profile.Line{{Function: &profile.Function{Name: name}}}})
-	}
-	return s
-}
-
-// A guard's share includes the functions that it calls. A function counts once however often it is on the
-// stack, and also where the compiler has inlined it.
-func TestSharesAreOfWhatIsCalledBelow(t *testing.T) {
-	inlined := stack(40, "main.other")
-	inlined.Location[0].Line = append(inlined.Location[0].Line, profile.Line{Function: &profile.Function{Name: guards["promises"][0]}})
-	p := &profile.Profile{Sample: []*profile.Sample{
-		stack(20, "crypto/ed25519.Sign", guards["signatures"][0]+"(*Key).Sign", guards["signatures"][0]+"Turn", "main.main"),
-		inlined,
-		stack(940, "main.main"),
-	}}
-	got := guardShares(p)
-	if got["signatures"] != 2 || got["promises"] != 4 {
-		t.Errorf("the shares are %v, want 2 and 4 percent", got)
-	}
-}
 
 // fakeProgram answers like millrace to --version and --help.
 func fakeProgram(t *testing.T, answer string) string {
@@ -46,9 +23,21 @@ func fakeProgram(t *testing.T, answer string) string {
 	return file
 }
 
+// busy is a profile as a process returns it, with information about the machine.
+func busy() *profile.Profile {
+	in := &profile.Function{ID: 1, Name: "decide"}
+	binary := &profile.Mapping{ID: 1, File: "/home/user/millrace", BuildID: "abc"}
+	at := &profile.Location{ID: 1, Mapping: binary, Line: []profile.Line{{Function: in, Line: 7}}}
+	return &profile.Profile{
+		SampleType: []*profile.ValueType{{Type: "samples", Unit: "count"}}, TimeNanos: 5, Comments: []string{"of a user"},
+		Sample: []*profile.Sample{{Location: []*profile.Location{at}, Value: []int64{3}}}, Mapping: []*profile.Mapping{binary},
+		Location: []*profile.Location{at}, Function: []*profile.Function{in},
+	}
+}
+
 // The evidence names both programs and has every number with its ratios.
 func TestEvidenceNamesItsPrograms(t *testing.T) {
-	b := &bench{work: small, turns: 1, binary: fakeProgram(t, "millrace one"), earlier: fakeProgram(t, "millrace two"), profiler: &profiler{}}
+	b := &bench{work: small, turns: 1, binary: fakeProgram(t, "millrace one"), earlier: fakeProgram(t, "millrace two"), profiler: &cpuprofile.Profiler{}}
 	b.results = newResults(small)
 	b.results.add("heal", "kcm-tuned", metric{"p50", "ms", 10})
 	b.results.add("heal", "millrace", metric{"p50", "ms", 8})
@@ -59,12 +48,12 @@ func TestEvidenceNamesItsPrograms(t *testing.T) {
 		p.Function[0].Name, p.PeriodType = function, &profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 		return p
 	}
-	b.profiler.taken = []*profile.Profile{taken("decide")}
+	b.profiler.Add(taken("decide"))
 	if err := b.prove(context.Background(), file); err == nil || !strings.Contains(err.Error(), "no sample of the profile") {
 		t.Errorf("a profile without the guards is evidence of their cost: %v", err)
 	}
-	for _, prefixes := range guards {
-		b.profiler.taken = append(b.profiler.taken, taken(prefixes[0]))
+	for _, prefixes := range cpuprofile.Guards {
+		b.profiler.Add(taken(prefixes[0]))
 	}
 	if err := b.prove(context.Background(), file); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/cmd/bench/procusage"
 	"github.com/millrace/millrace/cmd/internal/history"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
@@ -112,7 +113,7 @@ func (f *field) startsApart(ctx context.Context, a *arena.Arena, who millrace) (
 // startsAfter measures starts after one way of ending the processes.
 func (f *field) startsAfter(ctx context.Context, a *arena.Arena, name string, end func(*unit) error) ([]metric, error) {
 	var took []time.Duration
-	var used usage
+	var used procusage.Usage
 	for range starts {
 		d, err := f.startAfter(ctx, a, end)
 		if err != nil {
@@ -122,14 +123,14 @@ func (f *field) startsAfter(ctx context.Context, a *arena.Arena, name string, en
 			return nil, err
 		}
 		fmt.Fprintf(os.Stderr, "    first decision %s s after a start when %s; %s s of processor time, %s MB\n",
-			number(d.Seconds()), name, number(used.cpu), number(used.memory))
+			number(d.Seconds()), name, number(used.CPU), number(used.Memory))
 		took = append(took, d)
 	}
 	name = "after " + name
 	return []metric{
 		seconds("first decision "+name, quantile(took, 0.5)),
-		{"processor time of the last start " + name, "s", used.cpu},
-		{"peak memory of the last start " + name, "MB", used.memory},
+		{"processor time of the last start " + name, "s", used.CPU},
+		{"peak memory of the last start " + name, "MB", used.Memory},
 	}, nil
 }
 

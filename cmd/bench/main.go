@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/millrace/millrace/cmd/bench/cpuprofile"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 )
 
@@ -68,12 +69,12 @@ func main() {
 		b.work = small
 	}
 	if *profile != "" || *proof != "" {
-		b.profiler = &profiler{}
+		b.profiler = &cpuprofile.Profiler{}
 	}
 	b.results = newResults(b.work)
 	err := b.run(ctx, words(*contenders), *out, *doc, *add)
 	if err == nil && *profile != "" {
-		err = b.profiler.save(*profile)
+		err = b.profiler.Save(*profile)
 	}
 	if err == nil && *proof != "" {
 		err = b.prove(ctx, *proof)
@@ -92,7 +93,7 @@ type bench struct {
 	binary    string
 	earlier   string // the program of the contender of that name
 	turns     int
-	profiler  *profiler
+	profiler  *cpuprofile.Profiler
 	export    string // a file for the record, or empty
 	results   results
 }

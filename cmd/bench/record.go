@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/millrace/millrace/cmd/bench/procusage"
 	"github.com/millrace/millrace/cmd/internal/history"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -290,11 +291,11 @@ func (q *inquiry) questions(all []question) (metrics []metric, err error) {
 	for _, question := range all {
 		var took, used []time.Duration
 		for range asked {
-			begun, before := time.Now(), ownTime()
+			begun, before := time.Now(), procusage.OwnTime()
 			if err := question.ask(); err != nil {
 				return nil, fmt.Errorf("%s: %w", question.name, err)
 			}
-			took, used = append(took, time.Since(begun)), append(used, ownTime()-before)
+			took, used = append(took, time.Since(begun)), append(used, procusage.OwnTime()-before)
 		}
 		metrics = append(metrics, milliseconds(question.name+", p50", quantile(took, 0.5)), milliseconds(question.name+", worst", quantile(took, 1)),
 			milliseconds(question.name+", processor time, p50", quantile(used, 0.5)))

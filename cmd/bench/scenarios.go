@@ -230,7 +230,7 @@ func used(ctx context.Context, f *field, _ sizes) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []metric{{"processor time", "s", u.cpu}, {"peak memory", "MB", u.memory}}, nil
+	return []metric{{"processor time", "s", u.CPU}, {"peak memory", "MB", u.Memory}}, nil
 }
 
 // kill kills processes while another replica of the same service runs, and measures how long their work

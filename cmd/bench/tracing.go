@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/cmd/bench/tracecheck"
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/arena"
 	"github.com/millrace/millrace/cmd/internal/reader/connect"
@@ -115,7 +116,7 @@ func tracing(ctx context.Context, f *field, work sizes) (metrics []metric, err e
 	}
 	all := tracers[len(tracers)-1]
 	seen, err := all.judged(ctx) // the last of them still serves the record
-	return append(traceMetrics(tracers), append(seen.metrics(), all.whyMissed()...)...), errors.Join(err, last.dismiss())
+	return append(traceMetrics(tracers), append(verdictMetrics(seen), all.whyMissed()...)...), errors.Join(err, last.dismiss())
 }
 
 // start starts Millrace in the place of the previous tracer.
@@ -192,7 +193,7 @@ func (t *tracer) processorTimes() ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
-		times[i] = u.cpu
+		times[i] = u.CPU
 	}
 	return times, nil
 }
@@ -284,23 +285,23 @@ func (t *tracer) add(metrics io.Reader) error {
 }
 
 // judged checks that the traces of the rounds are complete.
-func (t *tracer) judged(ctx context.Context) (verdict, error) {
+func (t *tracer) judged(ctx context.Context) (tracecheck.Verdict, error) {
 	b, err := stream.Connect(ctx, stream.Options{URL: connect.BusURL(t.nats), Name: "bench"})
 	if err != nil {
-		return verdict{}, err
+		return tracecheck.Verdict{}, err
 	}
 	defer b.Close()
 	namespaces := map[string]bool{}
 	for _, a := range t.scaled {
 		namespaces[a.Namespace] = true
 	}
-	j, err := newJudge(ctx, b, t.cluster.JaegerURL(), func(namespace string, at time.Time) bool {
+	j, err := tracecheck.New(ctx, b, t.cluster.JaegerURL(), controllers, func(namespace string, at time.Time) bool {
 		return namespaces[namespace] && slices.ContainsFunc(t.spells, func(s spell) bool { return !at.Before(s.from) && !at.After(s.to) })
 	})
 	if err != nil {
-		return verdict{}, err
+		return tracecheck.Verdict{}, err
 	}
-	return j.verdict(ctx)
+	return j.Verdict(ctx)
 }
 
 // whyMissed are the causes that the watcher reports as missed, by reason.
@@ -352,4 +353,14 @@ func spread(name string, values []float64) []metric {
 	sorted := slices.Sorted(slices.Values(values))
 	at := func(quarter int) float64 { return sorted[quarter*(len(sorted)-1)/4] }
 	return []metric{{name, "%", median(values)}, {name + ", lower quartile", "%", at(1)}, {name + ", upper quartile", "%", at(3)}}
+}
+
+// verdictMetrics are the numbers of a comparison of traces with the record.
+func verdictMetrics(v tracecheck.Verdict) []metric {
+	return []metric{
+		{"traces", "", float64(v.Traces)},
+		{"traces with a missing or wrong parent", "", float64(v.Faulty)},
+		{"changes of ours that missed their cause", "%", 100 * float64(v.Missed) / float64(max(v.Ours, 1))},
+		{"changes that are in no trace", "", float64(v.Untraced)},
+	}
 }

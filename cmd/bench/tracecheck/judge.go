@@ -1,4 +1,6 @@
-package main
+// Package tracecheck compares the traces in Jaeger with the record, which names the cause of each
+// change independently.
+package tracecheck
 
 import (
 	"context"
@@ -21,8 +23,8 @@ import (
 // arrival is how long spans may take to arrive in Jaeger.
 const arrival = time.Minute
 
-// judge compares the traces in Jaeger with the record, which names the cause of each change independently.
-type judge struct {
+// Judge has the changes of a record, and looks for each in its trace.
+type Judge struct {
 	jaeger *jaeger.Client
 	deltas []events.Delta
 	ours   map[version]string // audit ids of our writes, by the version that they made
@@ -35,30 +37,25 @@ type version struct {
 	rv  string
 }
 
-// verdict is the result of the comparison.
-type verdict struct {
-	traces, faulty int // traces that have changes, and those of them with a missing or wrong parent
-	ours, missed   int // changes that our writes made, and those of them in another trace
-	untraced       int // changes that are in no trace
-	example        string
+// Verdict is the result of the comparison.
+type Verdict struct {
+	Traces, Faulty int // traces that have changes, and those of them with a missing or wrong parent
+	Ours, Missed   int // changes that our writes made, and those of them in another trace
+	Untraced       int // changes that are in no trace
+
+	example string
 }
 
-func (v verdict) metrics() []metric {
-	return []metric{
-		{"traces", "", float64(v.traces)},
-		{"traces with a missing or wrong parent", "", float64(v.faulty)},
-		{"changes of ours that missed their cause", "%", 100 * float64(v.missed) / float64(max(v.ours, 1))},
-		{"changes that are in no trace", "", float64(v.untraced)},
-	}
-}
-
-// newJudge reads the parts of the record that judged selects by namespace and time.
-func newJudge(ctx context.Context, record bus.Archive, address string, judged func(namespace string, at time.Time) bool) (*judge, error) {
+// New reads the parts of the record that judged selects by namespace and time, and what these
+// controllers have written. The address is that of Jaeger.
+//
+// Errors: it is no address; the record cannot be read.
+func New(ctx context.Context, record bus.Archive, address string, controllers []string, judged func(namespace string, at time.Time) bool) (*Judge, error) {
 	client, err := jaeger.New(address)
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{jaeger: client, ours: map[version]string{}, known: map[string]*jaeger.Trace{}}
+	j := &Judge{jaeger: client, ours: map[version]string{}, known: map[string]*jaeger.Trace{}}
 	for _, kind := range []kinds.Name{"deployments.apps", "replicasets.apps", "pods"} {
 		err := record.Read(ctx, bus.Passage{Stream: subject.LogStream(kind), HeadersOnly: true}, func(batch []events.Message) error {
 			for _, m := range batch {
@@ -90,7 +87,7 @@ func newJudge(ctx context.Context, record bus.Archive, address string, judged fu
 }
 
 // note remembers which versions our writes made.
-func (j *judge) note(batch []events.Message) error {
+func (j *Judge) note(batch []events.Message) error {
 	for _, m := range batch {
 		var o events.Outcome
 		if err := events.DecodeJSON(m, &o); err != nil {
@@ -105,12 +102,12 @@ func (j *judge) note(batch []events.Message) error {
 	return nil
 }
 
-// verdict checks the place of every change in its trace. It waits for spans that may still arrive.
-func (j *judge) verdict(ctx context.Context) (verdict, error) {
+// Verdict checks the place of every change in its trace. It waits for spans that may still arrive.
+func (j *Judge) Verdict(ctx context.Context) (Verdict, error) {
 	deadline := time.Now().Add(arrival)
 	for {
 		v, err := j.look(ctx)
-		if err != nil || v.faulty == 0 || time.Now().After(deadline) {
+		if err != nil || v.Faulty == 0 || time.Now().After(deadline) {
 			if v.example != "" {
 				fmt.Fprintf(os.Stderr, "    not every trace is whole: %s\n", v.example)
 			}
@@ -122,17 +119,17 @@ func (j *judge) verdict(ctx context.Context) (verdict, error) {
 	}
 }
 
-func (j *judge) look(ctx context.Context) (verdict, error) {
-	var v verdict
+func (j *Judge) look(ctx context.Context) (Verdict, error) {
+	var v Verdict
 	faults := map[string]string{}
 	seen := map[string]bool{}
 	for _, d := range j.deltas {
 		audit, ours := j.ours[version{d.UID, d.ResourceVersion}]
 		if ours {
-			v.ours++
+			v.Ours++
 		}
 		if !trace.Sampled(d.Trace) { // every change is sampled, except those without a known cause
-			v.untraced++
+			v.Untraced++
 			if v.example == "" {
 				v.example = fmt.Sprintf("%v at version %s is in no trace", d.Ref, d.ResourceVersion)
 			}
@@ -146,14 +143,14 @@ func (j *judge) look(ctx context.Context) (verdict, error) {
 		}
 		missed, fault := place(t, d, audit)
 		if ours && missed {
-			v.missed++
+			v.Missed++
 		}
 		if fault != "" {
 			faults[id] = fault
 			delete(j.known, id) // the rest of the trace may still arrive
 		}
 	}
-	v.traces, v.faulty = len(seen), len(faults)
+	v.Traces, v.Faulty = len(seen), len(faults)
 	for id, fault := range faults {
 		v.example = "trace " + id + ": " + fault
 	}
@@ -161,7 +158,7 @@ func (j *judge) look(ctx context.Context) (verdict, error) {
 }
 
 // fetch reads a trace through a cache; nil if there is none.
-func (j *judge) fetch(ctx context.Context, id string) (*jaeger.Trace, error) {
+func (j *Judge) fetch(ctx context.Context, id string) (*jaeger.Trace, error) {
 	if t, ok := j.known[id]; ok {
 		return t, nil
 	}

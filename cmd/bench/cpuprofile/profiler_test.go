@@ -1,4 +1,4 @@
-package main
+package cpuprofile
 
 import (
 	"net/http"
@@ -36,10 +36,10 @@ func TestProfilesAreGatheredUntilTheProcessEnds(t *testing.T) {
 		}
 	}))
 	defer process.Close()
-	var p profiler
-	p.follow(strings.TrimPrefix(process.URL, "http://"))
+	var p Profiler
+	p.Follow(strings.TrimPrefix(process.URL, "http://"))
 	file := filepath.Join(t.TempDir(), "work.pgo")
-	if err := p.save(file); err != nil {
+	if err := p.Save(file); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(file)
@@ -61,12 +61,12 @@ func TestProfilesAreGatheredUntilTheProcessEnds(t *testing.T) {
 
 func TestNoProfileIsNotWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "work.pgo")
-	if err := new(profiler).save(file); err == nil {
+	if err := new(Profiler).Save(file); err == nil {
 		t.Error("a profile of nothing was written")
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("there is a file")
 	}
-	var none *profiler
-	none.follow("127.0.0.1:1") // without a profiler no process is asked
+	var none *Profiler
+	none.Follow("127.0.0.1:1") // without a profiler no process is asked
 }

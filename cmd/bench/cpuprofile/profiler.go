@@ -1,4 +1,6 @@
-package main
+// Package cpuprofile collects processor profiles of running processes for the compiler (go build
+// -pgo), and tells which share of the time Millrace's safeguards take.
+package cpuprofile
 
 import (
 	"errors"
@@ -14,17 +16,17 @@ import (
 // stretch is the duration of one profile.
 const stretch = 10 * time.Second
 
-// profiler collects processor profiles of Millrace's processes for the compiler (go build -pgo). A nil
-// profiler collects nothing.
-type profiler struct {
+// Profiler collects processor profiles of Millrace's processes for the compiler (go build -pgo). A nil
+// Profiler collects nothing.
+type Profiler struct {
 	following sync.WaitGroup
 
 	mu    sync.Mutex
 	taken []*profile.Profile
 }
 
-// follow takes one profile of a process after the other, until the process ends.
-func (p *profiler) follow(health string) {
+// Follow takes one profile of a process after the other, until the process ends.
+func (p *Profiler) Follow(health string) {
 	if p == nil {
 		return
 	}
@@ -34,11 +36,16 @@ func (p *profiler) follow(health string) {
 			if err != nil {
 				return // the process has ended; its last, incomplete profile is not needed
 			}
-			p.mu.Lock()
-			p.taken = append(p.taken, taken)
-			p.mu.Unlock()
+			p.Add(taken)
 		}
 	})
+}
+
+// Add adds a profile.
+func (p *Profiler) Add(taken *profile.Profile) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.taken = append(p.taken, taken)
 }
 
 func profileOf(health string) (*profile.Profile, error) {
@@ -54,8 +61,10 @@ func profileOf(health string) (*profile.Profile, error) {
 	return profile.Parse(answer.Body)
 }
 
-// merged waits until every process has ended, and merges all profiles.
-func (p *profiler) merged() (*profile.Profile, error) {
+// Merged waits until every process has ended, and merges all profiles.
+//
+// Errors: there is no profile; they do not fit each other.
+func (p *Profiler) Merged() (*profile.Profile, error) {
 	p.following.Wait()
 	if len(p.taken) == 0 {
 		return nil, errors.New("merge profiles: none was taken; let millrace play for longer, such as --scenarios=burst,many,job")
@@ -67,9 +76,11 @@ func (p *profiler) merged() (*profile.Profile, error) {
 	return merged, nil
 }
 
-// save writes all profiles as one, without any information about the machine.
-func (p *profiler) save(file string) error {
-	merged, err := p.merged()
+// Save writes all profiles as one, without any information about the machine.
+//
+// Errors: those of [Profiler.Merged]; the file cannot be written.
+func (p *Profiler) Save(file string) error {
+	merged, err := p.Merged()
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-package main
+// Package procusage reads from Linux what processes have used: processor time and memory.
+package procusage
 
 import (
 	"fmt"
@@ -7,50 +8,55 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
 )
 
 // ticks is the kernel's unit of processor time, per second: Linux always shows 100 to programs.
 const ticks = 100
 
-// usage is what processes have used since they started.
-type usage struct {
-	cpu      float64 // seconds
-	memory   float64 // MB, the sum of the processes' peaks
-	resident float64 // MB, now
+// Usage is what processes have used since they started.
+type Usage struct {
+	CPU      float64 // seconds
+	Memory   float64 // MB, the sum of the processes' peaks
+	Resident float64 // MB, now
 }
 
-func usageOf(units []unit) (usage, error) {
-	var sum usage
-	for _, u := range units {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", u.process.PID))
+// Of is the sum of some processes.
+//
+// Errors: one of them has ended.
+func Of(processes []*subprocess.Process) (Usage, error) {
+	var sum Usage
+	for _, p := range processes {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 		if err != nil {
-			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+			return Usage{}, fmt.Errorf("read usage of %s: %w", p.Name, err)
 		}
 		cpu, err := processorTime(string(stat))
 		if err != nil {
-			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+			return Usage{}, fmt.Errorf("read usage of %s: %w", p.Name, err)
 		}
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", u.process.PID))
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
 		if err != nil {
-			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+			return Usage{}, fmt.Errorf("read usage of %s: %w", p.Name, err)
 		}
 		now, err := memoryOf(string(status), "VmRSS:")
 		if err != nil {
-			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+			return Usage{}, fmt.Errorf("read usage of %s: %w", p.Name, err)
 		}
 		peak, err := memoryOf(string(status), "VmHWM:")
 		if err != nil {
-			return usage{}, fmt.Errorf("read usage of %s: %w", u.process.Name, err)
+			return Usage{}, fmt.Errorf("read usage of %s: %w", p.Name, err)
 		}
-		sum.cpu += cpu
-		sum.memory += peak
-		sum.resident += now
+		sum.CPU += cpu
+		sum.Memory += peak
+		sum.Resident += now
 	}
 	return sum, nil
 }
 
-// ownTime is the processor time that this program has used.
-func ownTime() time.Duration {
+// OwnTime is the processor time that this program has used.
+func OwnTime() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for the calling process
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
