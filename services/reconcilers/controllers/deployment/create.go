@@ -1,13 +1,16 @@
 package deployment
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -16,6 +19,9 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/template"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
+
+// hashLabel distinguishes the pods of the sets.
+const hashLabel = appsv1.DefaultDeploymentUniqueLabelKey
 
 // bear creates the new set and changes no other: if the create fails, the old sets stay as they are.
 //
@@ -115,4 +121,43 @@ func (r *rollout) collide(name string) reconcile.Decision {
 	seen := reported(r.deployment)
 	seen.Status.CollisionCount = &count
 	return reconcile.Do("another ReplicaSet is named "+name, reconcile.UpdateStatus(kinds.Deployments.Kind, seen))
+}
+
+// nameOf returns the name of a Deployment's set, given the hash of its template.
+func nameOf(d *appsv1.Deployment, hash string) string {
+	room := validation.DNS1123SubdomainMaxLength - len("-") - len(hash)
+	return d.Name[:min(len(d.Name), room)] + "-" + hash
+}
+
+// sameTemplate reports whether two templates are equal except for the hash label.
+func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
+	x, y := *a, *b // shallow: the parts are only read
+	x.Labels, y.Labels = withoutHash(a.Labels), withoutHash(b.Labels)
+	return sameBytes(&x, &y) || equality.Semantic.DeepEqual(&x, &y)
+}
+
+// sameBytes reports whether two templates serialise to the same bytes. Equal templates
+// nearly always do, and this comparison takes a third of the time. Different bytes may
+// still be equal templates, for instance when a quantity is written in two ways.
+func sameBytes(a, b *corev1.PodTemplateSpec) bool {
+	x, err := a.Marshal()
+	if err != nil {
+		return false
+	}
+	y, err := b.Marshal()
+	return err == nil && bytes.Equal(x, y)
+}
+
+// withoutHash returns the labels that the user gave.
+func withoutHash(labels map[string]string) map[string]string {
+	if _, there := labels[hashLabel]; !there {
+		return labels
+	}
+	given := make(map[string]string, len(labels))
+	for key, value := range labels {
+		if key != hashLabel {
+			given[key] = value
+		}
+	}
+	return given
 }
