@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/internal/bustest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -39,7 +40,7 @@ func (d given) Attempt() int            { return max(d.attempt, 1) }
 var web = events.Key{Namespace: "ns", Name: "web"}
 
 // outcomeOn returns the recorded outcome of the turn; false if there is none.
-func outcomeOn(t *testing.T, b *ailing) (o events.Outcome, ok bool) {
+func outcomeOn(t *testing.T, b *bustest.Faulty) (o events.Outcome, ok bool) {
 	t.Helper()
 	m, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || ok && events.DecodeJSON(m, &o) != nil {
@@ -51,7 +52,7 @@ func outcomeOn(t *testing.T, b *ailing) (o events.Outcome, ok bool) {
 // The executor does not carry out a message that is no turn of this controller, is not signed, or
 // waits for another writer, however it is delivered.
 func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
-	w, m, b := onRecord(t, func(*ailing) {})
+	w, m, b := onRecord(t, func(*bustest.Faulty) {})
 	w.config.MaxAge = time.Hour
 	of := func(change func(*events.Message)) given {
 		d := given{message: m}
@@ -112,9 +113,9 @@ func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 		"begun, announced, without outcome": {ours: true, begun: true, told: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w, m, b := onRecord(t, func(a *ailing) { a.last[outcomes] = c.last })
+			w, m, b := onRecord(t, func(a *bustest.Faulty) { a.LastErr[outcomes] = c.last })
 			if c.settled {
-				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil || len(b.puts) != 1 {
+				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil || len(b.Puts) != 1 {
 					t.Fatal(err)
 				}
 			}
@@ -148,7 +149,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 // carrying is onRecord with a door to an API server and a writer that hears itself. It waits until
 // the writer knows what the others have.
-func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, events.Message, *ailing) {
+func carrying(t *testing.T, change func(*bustest.Faulty), api roundTrip) (*executor, events.Message, *bustest.Faulty) {
 	t.Helper()
 	w, m, b := onRecord(t, change)
 	w.profile = &Profile{Name: "rs", Allowed: func(events.Command) bool { return true }}
@@ -175,16 +176,16 @@ func carrying(t *testing.T, change func(*ailing), api roundTrip) (*executor, eve
 func TestATurnThatIsGivenUp(t *testing.T) {
 	end := events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", If: &events.If{UID: "u"}}
 	for what, c := range map[string]struct {
-		change func(*ailing)
+		change func(*bustest.Faulty)
 		taken  bool
 		stops  bool
 		want   string
 		given  bool // up
 	}{
-		"it is carried out":        {func(*ailing) {}, true, false, "done", false},
-		"its outcome is not taken": {func(a *ailing) { a.put = bus.ErrTooLarge }, true, false, "later 1s", true},
-		"the writer stops":         {func(*ailing) {}, true, true, "later 0s", true},
-		"it is lost":               {func(*ailing) {}, false, false, "", true},
+		"it is carried out":        {func(*bustest.Faulty) {}, true, false, "done", false},
+		"its outcome is not taken": {func(a *bustest.Faulty) { a.PutErr = bus.ErrTooLarge }, true, false, "later 1s", true},
+		"the writer stops":         {func(*bustest.Faulty) {}, true, true, "later 0s", true},
+		"it is lost":               {func(*bustest.Faulty) {}, false, false, "", true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -214,7 +215,7 @@ func TestATurnThatIsGivenUp(t *testing.T) {
 // A writer that stops meanwhile does not go on with a turn that another one may have.
 func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, m, _ := onRecord(t, func(*ailing) {})
+		w, m, _ := onRecord(t, func(*bustest.Faulty) {})
 		for range 4 {
 			listen(w.inFlight, claim.Interval)
 		}
@@ -254,7 +255,7 @@ func TestWhetherATurnWasBegun(t *testing.T) {
 
 // A turn without a free slot when the writer stops is handed back at once.
 func TestATurnThatWaitsIsHandedBack(t *testing.T) {
-	w, m, _ := onRecord(t, func(*ailing) {})
+	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
 	w.slots = make(chan struct{}) // none is free
 	reading, stop := context.WithCancel(t.Context())
 	stop()
@@ -278,17 +279,17 @@ func (a answeredAs) Term(why string)              { *a.how = "term: " + why }
 
 // A panic of the writer is the outcome of the turn that caused it, if the outcome has a subject.
 func TestAFaultIsAnOutcome(t *testing.T) {
-	w, m, b := onRecord(t, func(*ailing) {})
+	w, m, b := onRecord(t, func(*bustest.Faulty) {})
 	strange := m
 	strange.Subject = "x"
-	if got := howIsAnswered(w.panicked(t.Context(), strange, "boom", nil)); got != "term: the writer has a fault: boom" || len(b.puts) > 0 {
-		t.Errorf("what is no turn is answered %q, with %d outcomes", got, len(b.puts))
+	if got := howIsAnswered(w.panicked(t.Context(), strange, "boom", nil)); got != "term: the writer has a fault: boom" || len(b.Puts) > 0 {
+		t.Errorf("what is no turn is answered %q, with %d outcomes", got, len(b.Puts))
 	}
-	b.put = bus.ErrTooLarge
+	b.PutErr = bus.ErrTooLarge
 	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "later 1s" {
 		t.Errorf("without an outcome it is answered %q", got)
 	}
-	b.put = nil
+	b.PutErr = nil
 	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "term: the writer has a fault: boom" {
 		t.Errorf("it is answered %q", got)
 	}
@@ -300,7 +301,7 @@ func TestAFaultIsAnOutcome(t *testing.T) {
 // An outcome is signed under an id that is the same for every writer; a broken promise raises an
 // alarm.
 func TestAnOutcomeIsSigned(t *testing.T) {
-	w, m, b := onRecord(t, func(*ailing) {})
+	w, m, b := onRecord(t, func(*bustest.Faulty) {})
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -319,8 +320,8 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 	if err := w.storeOutcome(t.Context(), m, turn, results); err != nil {
 		t.Fatal(err)
 	}
-	if b.ids[0] != "TURN_rs:1:1234000000005" {
-		t.Errorf("its id is %s", b.ids[0])
+	if b.IDs[0] != "TURN_rs:1:1234000000005" {
+		t.Errorf("its id is %s", b.IDs[0])
 	}
 	last, _, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || trust.Outcome(last) != nil {
@@ -367,7 +368,7 @@ func TestWhichOutcomesCount(t *testing.T) {
 		"not signed, and nothing was then":     {nil, Config{Sign: signer, Turns: later}, false, true},
 		"stored before the turn in this place": {nil, Config{}, true, false},
 	} {
-		w, m, _ := onRecord(t, func(*ailing) {})
+		w, m, _ := onRecord(t, func(*bustest.Faulty) {})
 		w.time.busReading, w.time.localReading, w.config.Sign = time.Now(), time.Now(), c.by
 		if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil {
 			t.Fatal(err)
@@ -406,7 +407,7 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, b := onRecord(t, func(*ailing) {})
+	_, _, b := onRecord(t, func(*bustest.Faulty) {})
 	for what, c := range map[string]struct {
 		config           Config
 		signed, unsigned bool

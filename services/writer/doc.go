@@ -21,6 +21,10 @@
 // Controllers that move with a Lease ([Config].Lease) are carried out by the writer that holds it, and
 // by no other. Its heartbeats name them, and reconcilers decide about them only while they hear that.
 //
+// Before it makes a plan (package plan), a writer reads what the record has about the turn (package
+// kindlog), and holds the commands that exceed a write limit (package limiter). Package apply makes
+// the requests; package announce tells the watchers of each.
+//
 // Goroutines: one per controller that reads turns, one per turn in flight, one per request
 // (package apply), two that send and receive heartbeats, two that keep the epochs and the clock of
 // the bus up to date, and one that writes Kubernetes Events. When the context of Run ends, the

@@ -22,6 +22,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/kindlog"
+	"github.com/millrace/millrace/services/writer/limiter"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -29,9 +31,9 @@ import (
 type executor struct {
 	*Service
 	profile *Profile
-	slots   chan struct{} // bounds the turns that are carried out at once
-	limiter *limiter      // nil without limits on the controller's writes
-	token   atomic.Uint64 // the fencing token of a leased controller's turns; 0 while this writer does not hold the Lease
+	slots   chan struct{}    // bounds the turns that are carried out at once
+	limiter *limiter.Limiter // nil without limits on the controller's writes
+	token   atomic.Uint64    // the fencing token of a leased controller's turns; 0 while this writer does not hold the Lease
 }
 
 func (s *Service) executor(p *Profile) *executor {
@@ -40,7 +42,12 @@ func (s *Service) executor(p *Profile) *executor {
 		concurrent = defaultConcurrent
 	}
 	x := &executor{Service: s, profile: p, slots: make(chan struct{}, concurrent)}
-	x.limiter = x.newLimiter()
+	x.limiter = limiter.New(limiter.Config{
+		Bus: s.config.Bus, Controller: p.Name, Limits: s.config.Limits, Now: s.time.now, Valid: x.checkOutcome, Log: s.config.Log,
+	})
+	for _, limit := range x.limiter.Names() {
+		s.metrics.held.WithLabelValues(p.Name, limit) // so that the first one is an increase
+	}
 	return x
 }
 
@@ -236,7 +243,7 @@ func (x *executor) executeTurn(ctx context.Context, m events.Message, turn event
 		return x.handBack(m, err)
 	}
 	p := plan.New(turn, plan.Options{
-		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Held: held, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, x.recordedObjects(ctx, turn)),
+		Again: again, DryRun: x.config.Mode == DryRun, Off: x.config.Mode == Off, Refused: refusal, Held: held, Promised: x.profile.Allowed, Fits: x.profile.fits(turn, own, kindlog.ObjectsOf(ctx, x.config.Bus, turn)),
 	})
 	holds := x.claimTurn(ctx, m, turn)
 	if again {
@@ -274,14 +281,14 @@ func (x *executor) refusal(ctx context.Context, m events.Message, turn events.Tu
 			return other, own, nil
 		}
 	}
-	if err := x.epochs.await(ctx, turn.Epochs.Newest()); err != nil {
+	if err := x.epochs.Await(ctx, turn.Epochs.Newest()); err != nil {
 		return refused, own, err
 	}
-	now, err := x.epochs.ofKinds(ctx, slices.Collect(maps.Keys(turn.Seen)))
+	now, err := x.epochs.OfKinds(ctx, slices.Collect(maps.Keys(turn.Seen)))
 	if err != nil {
 		return refused, own, err
 	}
-	if over := plan.Over(turn, now, x.epochs.storage()); over != (plan.Refusal{}) {
+	if over := plan.Over(turn, now, x.epochs.Storage()); over != (plan.Refusal{}) {
 		return over, own, nil
 	}
 	ref := events.Ref{Kind: cmp.Or(turn.Kind, turn.Key.Kind, x.profile.Owns), Namespace: turn.Key.Namespace, Name: turn.Key.Name}
@@ -309,7 +316,7 @@ func (x *executor) held(ctx context.Context, m events.Message, turn events.Turn,
 	if refused != (plan.Refusal{}) || x.config.Mode == Off {
 		return nil, nil
 	}
-	return x.limiter.judge(ctx, m, turn, objectOf(own))
+	return x.limiter.Judge(ctx, m, turn, kindlog.ObjectOf(own))
 }
 
 // checkOutcome returns nil if a writer has stored the outcome, and else why it does not count.
@@ -442,7 +449,7 @@ func (x *executor) storeOutcome(ctx context.Context, m events.Message, turn even
 	outcome := events.Outcome{
 		Controller: turn.Controller, Key: turn.Key, Lane: turn.Lane, Turn: m.Sequence, Decided: turn.Now,
 		Results: results, Epochs: x.epochsOf(ctx, turn, results), At: x.config.Clock.Now().UTC(), Trace: span.Or(turn.Trace),
-		WriteCounts: x.limiter.written(m, results),
+		WriteCounts: x.limiter.Written(m, results),
 	}
 	if outcome.Epochs[turn.Kind] == turn.Epochs[turn.Kind] {
 		outcome.UID, outcome.ResourceVersion = turn.UID, turn.ResourceVersion
@@ -488,7 +495,7 @@ func (x *executor) storeOutcome(ctx context.Context, m events.Message, turn even
 // epochsOf returns the epochs of the kinds that a turn and its results are about. It returns none
 // if they cannot be looked up; the reader then has to go by the time.
 func (x *executor) epochsOf(ctx context.Context, turn events.Turn, results []events.Result) events.Epochs {
-	found, err := x.epochs.ofKinds(ctx, events.Concerns(turn.Kind, results))
+	found, err := x.epochs.OfKinds(ctx, events.Concerns(turn.Kind, results))
 	if err != nil {
 		x.config.Log.Warn("cannot determine the epoch of an outcome", "controller", x.profile.Name, "err", err)
 	}

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -23,6 +20,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
+	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/kindlog"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -39,7 +38,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		"of an earlier one":   {0, "", false},
 		"one that is no JSON": {1, "{", false},
 	} {
-		w, m, b := onRecord(t, func(*ailing) {})
+		w, m, b := onRecord(t, func(*bustest.Faulty) {})
 		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.LaneWrite, Turn: c.turn}, events.Trace{})
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +55,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		}
 	}
 	right := events.Outcome{Turn: 1, Decided: time.Now().Add(time.Hour)}
-	_, m, _ := onRecord(t, func(*ailing) {})
+	_, m, _ := onRecord(t, func(*bustest.Faulty) {})
 	if !replaces(m, right) {
 		t.Error("an outcome that was decided at another time is of the turn")
 	}
@@ -120,7 +119,7 @@ func TestHowOldATurnIs(t *testing.T) {
 func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := events.Key{Namespace: "ns", Name: "web"}
-		w, m, b := onRecord(t, func(*ailing) {})
+		w, m, b := onRecord(t, func(*bustest.Faulty) {})
 		turn := events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}
 		held := true
 		goes := w.untilOutcome(t.Context(), m, turn, func() bool { return held })
@@ -146,7 +145,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 		if w.untilOutcome(t.Context(), m, turn, func() bool { return held })() {
 			t.Error("it is gone on with although it is in another hand")
 		}
-		b.last[subject.OutcomeStream("rs")] = away
+		b.LastErr[subject.OutcomeStream("rs")] = away
 		if !w.untilOutcome(t.Context(), m, turn, func() bool { return true })() {
 			t.Error("what is not known ends a turn")
 		}
@@ -155,7 +154,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 
 // A turn must fit the current epochs and its object's current state.
 func TestWhyATurnIsRefused(t *testing.T) {
-	w, m, b := onRecord(t, func(*ailing) {})
+	w, m, b := onRecord(t, func(*bustest.Faulty) {})
 	w.config.MaxAge = time.Hour
 	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -185,7 +184,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 		"a kind without a stream":              {unwatched, nil, "", nil},
 		"a key that is no object":              {nowhere, away, "", nil},
 	} {
-		b.last[log] = c.last
+		b.LastErr[log] = c.last
 		refused, _, err := w.refusal(t.Context(), m, c.turn)
 		if !errors.Is(err, c.err) || refused.Reason != c.refused {
 			t.Errorf("%s: %+v, %v", what, refused, err)
@@ -198,7 +197,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	}
 	rests := turn
 	rests.Seen = events.Position{"pods": 1}
-	b.state = away
+	b.StateErr = away
 	if _, _, err := w.refusal(t.Context(), m, rests); !errors.Is(err, away) {
 		t.Errorf("of an epoch that is not told: %v", err)
 	}
@@ -224,7 +223,7 @@ func howIsAnswered(answer func(bus.Delivery)) (how string) {
 
 // A turn that cannot be carried out is redelivered after a second, or at once if the writer stops.
 func TestHowATurnIsPutOff(t *testing.T) {
-	w, m, _ := onRecord(t, func(*ailing) {})
+	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
 	if got := howIsAnswered(w.handBack(m, away)); got != "later 1s" {
 		t.Errorf("it is answered %q", got)
 	}
@@ -243,7 +242,7 @@ func TestHowATurnIsPutOff(t *testing.T) {
 // A refused turn is answered after its outcome is stored, and is redelivered if that fails.
 func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
-	w, m, b := onRecord(t, func(*ailing) {})
+	w, m, b := onRecord(t, func(*bustest.Faulty) {})
 	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
 		t.Errorf("it is answered %q", got)
 	}
@@ -252,32 +251,32 @@ func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	if err != nil || !ok || events.DecodeJSON(last, &o) != nil || o.Turn != 1 || len(o.Results) != 1 || o.Results[0].Reason != "Damaged" {
 		t.Errorf("its outcome is %+v (%t, %v)", o, ok, err)
 	}
-	b.put = bus.ErrTooLarge
-	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); got != "later 1s" || len(b.puts) != 2 {
-		t.Errorf("without an outcome it is answered %q, after %d tries", got, len(b.puts)-1)
+	b.PutErr = bus.ErrTooLarge
+	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); got != "later 1s" || len(b.Puts) != 2 {
+		t.Errorf("without an outcome it is answered %q, after %d tries", got, len(b.Puts)-1)
 	}
-	b.put = bus.ErrClosed
-	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.puts) != 3 {
-		t.Errorf("on a bus that is closed: %v, after %d tries", err, len(b.puts)-2)
+	b.PutErr = bus.ErrClosed
+	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.Puts) != 3 {
+		t.Errorf("on a bus that is closed: %v, after %d tries", err, len(b.Puts)-2)
 	}
 }
 
 // A writer retries to store an outcome until the bus takes it or the writer stops.
 func TestAnOutcomeIsStoredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, m, b := onRecord(t, func(a *ailing) { a.put = away })
+		w, m, b := onRecord(t, func(a *bustest.Faulty) { a.PutErr = away })
 		turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneWrite, Kind: "pods", UID: "u", ResourceVersion: "5"}
 		done := make(chan error, 1)
 		go func() { done <- w.storeOutcome(t.Context(), m, turn, nil) }()
 		time.Sleep(20 * time.Second) // virtual
-		if tries := b.takes(); tries < 10 || tries > 60 {
+		if tries := b.Takes(); tries < 10 || tries > 60 {
 			t.Errorf("in 20 s it was tried %d times", tries)
 		}
 		if err := <-done; err != nil {
 			t.Errorf("it was taken, and is an error: %v", err)
 		}
 		var o events.Outcome
-		if err := events.DecodeJSON(b.puts[len(b.puts)-1], &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
+		if err := events.DecodeJSON(b.Puts[len(b.Puts)-1], &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
 			t.Errorf("the outcome is %+v, %v", o, err)
 		}
 		turn.Epochs = events.Epochs{"pods": 3} // not the epoch of the outcome
@@ -285,10 +284,10 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var other events.Outcome
-		if err := events.DecodeJSON(b.puts[len(b.puts)-1], &other); err != nil || other.Turn != 1 || other.UID != "" || other.ResourceVersion != "" {
+		if err := events.DecodeJSON(b.Puts[len(b.Puts)-1], &other); err != nil || other.Turn != 1 || other.UID != "" || other.ResourceVersion != "" {
 			t.Errorf("in another epoch the outcome is %+v, %v", other, err)
 		}
-		b.put = away
+		b.PutErr = away
 		began := time.Now()
 		if err := w.storeOutcome(t.Context(), m, turn, nil); !errors.Is(err, away) || time.Since(began) < outcomePatience/2 || time.Since(began) > 2*outcomePatience {
 			t.Errorf("after %v: %v", time.Since(began), err)
@@ -298,13 +297,13 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 
 // The epochs of an outcome are those of the kinds that it changed, and of its turn's object.
 func TestWhichEpochsAnOutcomeTells(t *testing.T) {
-	mark := markOf("3", 0)
+	mark := bustest.MarkOf("3", 0)
 	mark.Epoch = 7
-	b := recorded(t, mark)
+	b := bustest.Recorded(t, mark)
 	w := anExecutor(t)
-	w.config.Bus, w.epochs = b, newEpochs(b)
+	w.config.Bus, w.epochs = b, kindlog.NewEpochs(b)
 	result := func(version string) []events.Result {
-		return []events.Result{{Ref: podRef("a"), Version: version}, {Ref: podRef("b"), Version: version}}
+		return []events.Result{{Ref: bustest.PodRef("a"), Version: version}, {Ref: bustest.PodRef("b"), Version: version}}
 	}
 	for what, c := range map[string]struct {
 		turn    events.Turn
@@ -323,7 +322,8 @@ func TestWhichEpochsAnOutcomeTells(t *testing.T) {
 	}
 }
 
-func TestWhatATurnIsComparedWith(t *testing.T) {
+// The verb of a command is told by its position, and a turn that updates a status from others.
+func TestWhatACommandOfATurnDoes(t *testing.T) {
 	command := func(verb events.Verb, kind kinds.Name, name string) events.Command {
 		return events.Command{Verb: verb, Kind: kind, Namespace: "ns", Name: name}
 	}
@@ -331,9 +331,6 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 		command(events.VerbUpdate, "pods", "a"), command(events.VerbPatch, "pods", "b"), command(events.VerbPatch, "pods", "b"),
 		command(events.VerbCreate, "pods", "c"), command(events.VerbDelete, "pods", "d"), command(events.VerbUpdate, "nodes", "e"),
 	}}
-	if got := changedWith(turn, podRef("a")); !slices.Equal(got, []events.Ref{podRef("a"), podRef("b")}) {
-		t.Errorf("with it are looked up %v", got)
-	}
 	for at, want := range map[int]events.Verb{-1: "", 0: events.VerbUpdate, 5: events.VerbUpdate, 6: ""} {
 		if got := verbAt(turn, at); got != want {
 			t.Errorf("command %d is %q", at, got)
@@ -342,37 +339,6 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 	if updatesStatus(turn) || !updatesStatus(events.Turn{Commands: []events.Command{{Verb: events.VerbUpdate, Subresource: "status"}}}) ||
 		updatesStatus(events.Turn{Commands: []events.Command{{Verb: events.VerbPatch, Subresource: "status"}}}) {
 		t.Error("a turn that writes a status is not told from others")
-	}
-	body, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := events.Delta{Kind: "pods", Op: events.Is, ContentType: kinds.Protobuf, Form: kinds.Full, Body: body}
-	if o := objectOf(is); o == nil || o.GetName() != "a" {
-		t.Errorf("the object is %v", o)
-	}
-	bare := kinds.Pods.Kind
-	bare.Form = kinds.Metadata
-	if body, err = kinds.Encode(bare, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
-		t.Fatal(err)
-	}
-	if o, is := objectOf(events.Delta{Kind: "pods", Op: events.Is, ContentType: kinds.Protobuf, Form: kinds.Metadata, Body: body}).(*metav1.PartialObjectMetadata); !is || o.Name != "a" {
-		t.Errorf("an object of which only metadata is recorded is %v", o)
-	}
-	for what, change := range map[string]func(*events.Delta){
-		"one that has gone": func(d *events.Delta) { d.Op = events.Gone }, "of a kind that is not known": func(d *events.Delta) { d.Kind = "widgets.e" }, "that cannot be read": func(d *events.Delta) { d.Body = []byte("x") },
-	} {
-		d := is
-		if change(&d); objectOf(d) != nil {
-			t.Errorf("%s is there", what)
-		}
-	}
-	w, _, b := onRecord(t, func(a *ailing) { a.lastOf = away })
-	if o := w.recordedObjects(t.Context(), turn)(podRef("a")); o != nil {
-		t.Errorf("of a bus that is away %v is known", o)
-	}
-	if b.lastOf = nil; w.recordedObjects(t.Context(), turn)(podRef("a")) != nil {
-		t.Error("of a kind without streams something is known")
 	}
 }
 
@@ -404,7 +370,7 @@ func TestDefaultsOfAWriter(t *testing.T) {
 
 // A writer takes no turns while it leaves them to others; it gives up those that it has, once.
 func TestTurnsThatAreLeftToOthers(t *testing.T) {
-	s := newShare(recorded(t), membership.Config{ID: "a"})
+	s := newShare(bustest.Recorded(t), membership.Config{ID: "a"})
 	first, takes := s.turnContext(t.Context())
 	again, _ := s.turnContext(t.Context())
 	if !takes || first != again || first.Err() != nil || s.redeliveryDelay() != 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 )
@@ -61,4 +62,23 @@ func (x *executor) logResult(m events.Message, turn events.Turn, results []event
 	if x.config.Log.Enabled(context.Background(), everyTurn) {
 		x.log(m).Log(context.Background(), everyTurn, "carried out a turn", "because", turn.Because, "commands", len(turn.Commands), "late", late, "failed", failed)
 	}
+}
+
+// traced starts the span of a turn; the context carries it to the turn's requests.
+func (x *executor) traced(ctx context.Context, d bus.Delivery, turn events.Turn) (context.Context, *trace.Span) {
+	span := x.config.Trace.Carry(d.Message(), turn, d.Attempt())
+	return trace.With(ctx, span), span
+}
+
+// recordOutcome records the outcome of a turn in its span.
+func recordOutcome(span *trace.Span, o events.Outcome) {
+	if span == nil {
+		return
+	}
+	if failure, failed := o.Failure(); failed {
+		span.Set(trace.Outcome.String(string(failure.Status)))
+		span.Fail(failure.Reason)
+		return
+	}
+	span.Set(trace.Outcome.String(string(events.Applied)))
 }

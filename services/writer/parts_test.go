@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,206 +16,20 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/sign"
-	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
-	"github.com/millrace/millrace/services/writer/plan"
+	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/kindlog"
 )
 
-// ailing is a bus in memory of which single answers fail.
-type ailing struct {
-	bus.Bus
-	mu                sync.Mutex // guards put and puts, for tests with concurrent access
-	state, kinds, put error
-	last, at          map[string]error // by stream
-	lastOf            error
-	puts              []events.Message
-	ids               []string // of puts
-}
-
-func (a *ailing) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	if a.state != nil {
-		return bus.State{}, a.state
-	}
-	return a.Bus.StreamState(ctx, stream)
-}
-
-func (a *ailing) Kinds(ctx context.Context) ([]kinds.Kind, error) {
-	if a.kinds != nil {
-		return nil, a.kinds
-	}
-	return a.Bus.Kinds(ctx)
-}
-
-func (a *ailing) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
-	if err := a.last[stream]; err != nil {
-		return events.Message{}, false, err
-	}
-	return a.Bus.Last(ctx, stream, subject)
-}
-
-func (a *ailing) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
-	if err := a.at[stream]; err != nil {
-		return events.Message{}, false, err
-	}
-	return a.Bus.At(ctx, stream, sequence)
-}
-
-func (a *ailing) LastOf(ctx context.Context, stream string, subjects []string) (map[string]events.Message, error) {
-	if a.lastOf != nil {
-		return nil, a.lastOf
-	}
-	return a.Bus.LastOf(ctx, stream, subjects)
-}
-
-func (a *ailing) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
-	a.mu.Lock()
-	a.puts, a.ids = append(a.puts, m), append(a.ids, id)
-	err := a.put
-	a.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	return a.Bus.Put(ctx, m, id)
-}
-
-// holed is a bus that cannot deliver one message of each stream.
-type holed struct {
-	bus.Bus
-	missing uint64
-}
-
-func (h holed) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
-	if sequence == h.missing {
-		return events.Message{}, false, away
-	}
-	return h.Bus.At(ctx, stream, sequence)
-}
-
-// garbled is a bus whose messages are all unreadable.
-type garbled struct{ bus.Bus }
-
-func (g garbled) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
-	m, ok, err := g.Bus.Last(ctx, stream, subject)
-	m.Header, m.Data = nil, []byte("x")
-	return m, ok, err
-}
-
-func (g garbled) At(ctx context.Context, stream string, sequence uint64) (events.Message, bool, error) {
-	m, ok, err := g.Bus.At(ctx, stream, sequence)
-	m.Header, m.Data = nil, []byte("x")
-	return m, ok, err
-}
-
-// takes allows messages to be stored from now on, and returns how many were tried before.
-func (a *ailing) takes() (tried int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.put = nil
-	return len(a.puts)
-}
-
 var away = errors.New("away")
-
-// recorded returns a bus with some deltas of pods.
-func recorded(t *testing.T, deltas ...events.Delta) *memory.Bus {
-	t.Helper()
-	b := memory.New(memory.Options{})
-	if err := errors.Join(b.EnsureController(t.Context(), "rs"), b.EnsureKind(t.Context(), kinds.Pods.Kind)); err != nil {
-		t.Fatal(err)
-	}
-	log, err := b.Append(t.Context(), kinds.Pods.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range deltas {
-		d.Kind = kinds.Pods.Name
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Mark(d.Kind)
-		if d.Ref.Name != "" {
-			m.Subject = subject.Delta(d.Ref)
-		}
-		if err := errors.Join(log.Append(t.Context(), events.Seal(m)), log.Flush(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return b
-}
-
-func podRef(name string) events.Ref { return events.Ref{Kind: "pods", Namespace: "ns", Name: name} }
-
-func podIs(name, version string) events.Delta {
-	return events.Delta{Op: events.Is, Ref: podRef(name), UID: "u", ResourceVersion: version}
-}
-
-func markOf(version string, before uint64) events.Delta {
-	return events.Delta{Op: events.Mark, ResourceVersion: version, Before: events.Place{Known: true, Sequence: before}}
-}
-
-// What the record has on a name: up to which version it is complete, since when, and whether the
-// name ever had an object.
-func TestWhatIsKnownOfAName(t *testing.T) {
-	b := recorded(t, markOf("3", 0), podIs("a", "5"), podIs("b", "7"))
-	for what, c := range map[string]struct {
-		ref  events.Ref
-		seen uint64
-		want plan.Known
-	}{
-		"one that was there":  {podRef("a"), 2, plan.Known{Told: "7", Since: "5", Created: true}},
-		"one that never was":  {podRef("c"), 3, plan.Known{Told: "7", Since: "7"}},
-		"before all":          {podRef("c"), 0, plan.Known{Told: "7"}},
-		"beyond the log":      {podRef("c"), 9, plan.Known{Told: "7", Hidden: true}},
-		"of an unknown kind ": {events.Ref{Kind: "nodes", Name: "n"}, 2, plan.Known{Unwatched: true}},
-	} {
-		if known, err := previousObjects(b)(t.Context(), c.ref, c.seen); err != nil || known != c.want {
-			t.Errorf("%s: %+v, %v; want %+v", what, known, err, c.want)
-		}
-	}
-	if known, err := previousObjects(recorded(t, podIs("a", "5")))(t.Context(), podRef("c"), 1); err != nil || known != (plan.Known{Told: "5", Hidden: true}) {
-		t.Errorf("of a record with nothing but one object: %+v, %v", known, err)
-	}
-	if it, err := mayLackChanges(t.Context(), garbled{b}, "pods", 9); err != nil || !it {
-		t.Errorf("behind a mark that cannot be read something is hidden: %t, %v", it, err)
-	}
-	log := subject.LogStream("pods")
-	for what, a := range map[string]bus.Bus{
-		"where the log stands": &ailing{Bus: b, state: away}, "the last of a name": &ailing{Bus: b, last: map[string]error{log: away}},
-		"the end of the log": &ailing{Bus: b, at: map[string]error{log: away}}, "the message that the decision saw": holed{b, 2},
-	} {
-		if known, err := previousObjects(a)(t.Context(), podRef("a"), 2); !errors.Is(err, away) || !strings.Contains(err.Error(), "in the record") || known != (plan.Known{}) {
-			t.Errorf("%s is not told: %+v, %v", what, known, err)
-		}
-	}
-}
-
-// The version at a sequence of a log is that of the nearest of a few messages before it.
-func TestTheVersionAtAPlaceOfALog(t *testing.T) {
-	b := recorded(t, podIs("a", "5"))
-	for sequence, want := range map[uint64]string{0: "", 1: "5", 4: "5", 5: ""} {
-		if got, err := versionAt(t.Context(), b, "pods", sequence); err != nil || got != want {
-			t.Errorf("at %d: %q, %v, want %q", sequence, got, err, want)
-		}
-	}
-	sync := podIs("a", "5")
-	sync.Kind, sync.Sync = "pods", true
-	whole := events.EncodeDelta(sync)
-	whole.Subject = subject.Delta(sync.Ref)
-	for what, m := range map[string]events.Message{
-		"of a list": events.Seal(whole), "of another subject": {Subject: "x"}, "that cannot be read": {Subject: subject.Delta(sync.Ref)},
-	} {
-		if got := completeUpTo(m); got != "" {
-			t.Errorf("a message %s tells of version %q", what, got)
-		}
-	}
-}
 
 // The clock of the bus goes on from its last answer, timed by when the request was sent.
 func TestTheClockOfTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &ailing{Bus: recorded(t), state: away}
+		b := &bustest.Faulty{Bus: bustest.Recorded(t), StateErr: away}
 		var clock busTime
 		if err := clock.read(t.Context(), b, "TURNS"); !errors.Is(err, away) || clock.known() {
 			t.Errorf("a clock that does not answer is read: %v, known %t", err, clock.known())
@@ -224,7 +37,7 @@ func TestTheClockOfTheBus(t *testing.T) {
 		if err := clock.begin(t.Context(), b, "TURNS", slog.New(slog.DiscardHandler)); !errors.Is(err, away) {
 			t.Errorf("it begins with %v", err)
 		}
-		b.state = nil
+		b.StateErr = nil
 		stream := subject.TurnStream("rs")
 		if err := clock.read(t.Context(), b, stream); err != nil || !clock.known() {
 			t.Errorf("a clock that answers is not read: %v", err)
@@ -234,7 +47,7 @@ func TestTheClockOfTheBus(t *testing.T) {
 		if went := clock.now().Sub(before); went != time.Minute {
 			t.Errorf("in a minute it went on by %v", went)
 		}
-		b.state = context.DeadlineExceeded
+		b.StateErr = context.DeadlineExceeded
 		began, done := time.Now(), make(chan error)
 		go func() {
 			done <- clock.begin(t.Context(), &late{b, began.Add(time.Second)}, stream, slog.New(slog.DiscardHandler))
@@ -252,7 +65,7 @@ func TestTheClockOfTheBus(t *testing.T) {
 
 // late is a bus that answers requests for stream states from a given time on.
 type late struct {
-	*ailing
+	*bustest.Faulty
 	from time.Time
 }
 
@@ -261,84 +74,6 @@ func (l *late) StreamState(ctx context.Context, stream string) (bus.State, error
 		return bus.State{}, context.DeadlineExceeded
 	}
 	return l.Bus.StreamState(ctx, stream)
-}
-
-// An epoch that cannot be looked up is an error; a kind without streams, or with a damaged end,
-// has none.
-func TestEpochsThatCannotBeLookedUp(t *testing.T) {
-	some := []kinds.Name{"pods"}
-	b := recorded(t, markOf("3", 0))
-	for what, c := range map[string]struct {
-		bus *ailing
-		err error
-	}{
-		"the bus is away":     {&ailing{Bus: b, state: away}, away},
-		"no stream":           {&ailing{Bus: b, state: fmt.Errorf("look: %w", bus.ErrNoStream)}, nil},
-		"the end is torn":     {&ailing{Bus: b, at: map[string]error{subject.LogStream("pods"): events.ErrDamaged}}, nil},
-		"nothing was said":    {&ailing{Bus: recorded(t)}, nil},
-		"the end is not told": {&ailing{Bus: b, at: map[string]error{subject.LogStream("pods"): away}}, away},
-	} {
-		found, err := newEpochs(c.bus).ofKinds(t.Context(), some)
-		if !errors.Is(err, c.err) || len(found) != 0 || err != nil && !strings.Contains(err.Error(), "look up the epoch of pods") {
-			t.Errorf("%s: %v, %v", what, found, err)
-		}
-	}
-	later := markOf("4", 0)
-	later.Epoch = 7
-	e := newEpochs(recorded(t, later))
-	if found, err := e.ofKinds(t.Context(), some); err != nil || found["pods"] != 7 || e.storage() != 7 {
-		t.Errorf("the epochs are %v, %v, that of the storage %d", found, err, e.storage())
-	}
-	if found, err := e.ofKinds(t.Context(), some); err != nil || found["pods"] != 7 {
-		t.Errorf("from memory the epochs are %v, %v", found, err)
-	}
-	if found, err := newEpochs(garbled{b}).ofKinds(t.Context(), some); err != nil || len(found) != 0 {
-		t.Errorf("of an end that cannot be read the epochs are %v, %v", found, err)
-	}
-	none := newEpochs(recorded(t))
-	for range 2 { // from memory, too
-		if found, err := none.ofKinds(t.Context(), some); err != nil || len(found) != 0 {
-			t.Errorf("of a kind of which nothing is said the epochs are %v, %v", found, err)
-		}
-	}
-	if _, err := newEpochs(&ailing{Bus: b, state: away}).check(t.Context()); !errors.Is(err, away) {
-		t.Errorf("where the kinds stand is not told: %v", err)
-	}
-	if _, err := newEpochs(&ailing{Bus: b, kinds: away}).check(t.Context()); !errors.Is(err, away) {
-		t.Errorf("which kinds there are is not told: %v", err)
-	}
-	if epoch, err := newEpochs(recorded(t, later)).check(t.Context()); err != nil || epoch != 7 {
-		t.Errorf("of all kinds the epoch is %d, %v", epoch, err)
-	}
-}
-
-// A lookup is valid for two seconds, and is refreshed while it is used.
-func TestForHowLongAnEpochCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &asked{epoch: 1, last: 5}
-		e := newEpochs(b)
-		if _, err := e.ofKinds(t.Context(), []kinds.Name{"pods"}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2*time.Second - 1) // virtual
-		if _, known := e.recent("pods"); !known {
-			t.Error("before two seconds are over it does not count")
-		}
-		time.Sleep(1)
-		if _, known := e.recent("pods"); known {
-			t.Error("after two seconds it counts")
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		go e.run(ctx)
-		before := b.states.Load()
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		if looked := b.states.Load() - before; looked != 9 {
-			t.Errorf("unused it was looked up %d times in 30 s, want once a second for less than 10 s", looked)
-		}
-		cancel()
-		synctest.Wait()
-	})
 }
 
 func TestWhatIsInFlightIsTold(t *testing.T) {
@@ -461,7 +196,7 @@ func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 }
 
 // onRecord returns an executor and a recorded turn.
-func onRecord(t *testing.T, change func(*ailing)) (*executor, events.Message, *ailing) {
+func onRecord(t *testing.T, change func(*bustest.Faulty)) (*executor, events.Message, *bustest.Faulty) {
 	t.Helper()
 	w := anExecutor(t)
 	key := events.Key{Namespace: "ns", Name: "web"}
@@ -478,9 +213,9 @@ func onRecord(t *testing.T, change func(*ailing)) (*executor, events.Message, *a
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &ailing{Bus: w.config.Bus, last: map[string]error{}, at: map[string]error{}}
+	b := &bustest.Faulty{Bus: w.config.Bus, LastErr: map[string]error{}, AtErr: map[string]error{}}
 	change(b)
-	w.config.Bus, w.metrics, w.epochs, w.config.Clock = b, newMetrics(), newEpochs(b), testingclock.NewFakePassiveClock(time.Now())
+	w.config.Bus, w.metrics, w.epochs, w.config.Clock = b, newMetrics(), kindlog.NewEpochs(b), testingclock.NewFakePassiveClock(time.Now())
 	w.share = newShare(b, membership.Config{ID: "a"})
 	return w, m, b
 }
@@ -491,15 +226,15 @@ func TestWhenATurnIsOver(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	outcomes, turns := subject.OutcomeStream("rs"), subject.TurnStream("rs")
 	for what, c := range map[string]struct {
-		change func(*ailing)
+		change func(*bustest.Faulty)
 		err    error
 	}{
-		"nothing came of it":              {func(*ailing) {}, nil},
-		"the outcomes are away":           {func(a *ailing) { a.last[outcomes] = away }, away},
-		"the outcome is damaged":          {func(a *ailing) { a.last[outcomes] = events.ErrDamaged }, nil},
-		"the turns are away":              {func(a *ailing) { a.last[turns] = away }, away},
-		"the turns are damaged":           {func(a *ailing) { a.last[turns] = events.ErrDamaged }, nil},
-		"the turn is gone, and not asked": {func(a *ailing) { a.at[turns] = away }, nil},
+		"nothing came of it":              {func(*bustest.Faulty) {}, nil},
+		"the outcomes are away":           {func(a *bustest.Faulty) { a.LastErr[outcomes] = away }, away},
+		"the outcome is damaged":          {func(a *bustest.Faulty) { a.LastErr[outcomes] = events.ErrDamaged }, nil},
+		"the turns are away":              {func(a *bustest.Faulty) { a.LastErr[turns] = away }, away},
+		"the turns are damaged":           {func(a *bustest.Faulty) { a.LastErr[turns] = events.ErrDamaged }, nil},
+		"the turn is gone, and not asked": {func(a *bustest.Faulty) { a.AtErr[turns] = away }, nil},
 	} {
 		w, m, _ := onRecord(t, c.change)
 		if over, err := w.isSettled(t.Context(), m, events.LaneWrite, key); over || !errors.Is(err, c.err) {
@@ -507,16 +242,16 @@ func TestWhenATurnIsOver(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		change func(*ailing)
+		change func(*bustest.Faulty)
 		at     time.Duration
 		gone   bool
 		err    error
 	}{
-		"it is there":         {func(*ailing) {}, 0, false, nil},
-		"another is there":    {func(*ailing) {}, time.Second, true, nil},
-		"it cannot be read":   {func(a *ailing) { a.at[turns] = events.ErrDamaged }, 0, false, nil},
-		"the stream is away":  {func(a *ailing) { a.at[turns] = away }, 0, false, away},
-		"its time is another": {func(*ailing) {}, -1, true, nil},
+		"it is there":         {func(*bustest.Faulty) {}, 0, false, nil},
+		"another is there":    {func(*bustest.Faulty) {}, time.Second, true, nil},
+		"it cannot be read":   {func(a *bustest.Faulty) { a.AtErr[turns] = events.ErrDamaged }, 0, false, nil},
+		"the stream is away":  {func(a *bustest.Faulty) { a.AtErr[turns] = away }, 0, false, away},
+		"its time is another": {func(*bustest.Faulty) {}, -1, true, nil},
 	} {
 		w, m, _ := onRecord(t, c.change)
 		m.Time = m.Time.Add(c.at)
@@ -524,7 +259,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 			t.Errorf("%s: it is gone: %t, %v", what, gone, err)
 		}
 	}
-	w, m, _ := onRecord(t, func(*ailing) {})
+	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
 	m.Sequence = 9
 	if gone, err := w.isLost(t.Context(), m); !gone || err != nil {
 		t.Errorf("one that is not there is gone: %t, %v", gone, err)

@@ -23,11 +23,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/writer/announce"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/ask"
 	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/apply/mint"
+	"github.com/millrace/millrace/services/writer/kindlog"
 	"github.com/millrace/millrace/services/writer/limits"
 )
 
@@ -145,8 +147,8 @@ type Service struct {
 	recorder  *eventrecorder.Recorder
 	metrics   *metrics
 	inFlight  *inFlightTurns
-	announcer *announcer // nil without traces
-	epochs    *epochs
+	announcer *announce.Announcer // nil without traces
+	epochs    *kindlog.Epochs
 	time      busTime
 	share     *share
 	failing   repeatedFailures
@@ -185,11 +187,11 @@ func New(c Config) (*Service, error) {
 		actors = append(actors, p.actor())
 	}
 	m, id := newMetrics(c.Controllers...), rand.Text()
-	announcer := newAnnouncer(c, id)
+	announcer := announce.New(announce.Config{Bus: c.Bus, ID: id, Trace: c.Trace, Log: c.Log})
 	door, err := apply.New(apply.Config{
 		REST: c.REST, Impersonate: c.Impersonate, DryRun: c.Mode == DryRun,
-		MaxInFlight: c.MaxInFlight, QPS: c.QPS, Burst: c.Burst, Patience: c.Patience, Known: previousObjects(c.Bus), Metrics: m.api,
-		Trace: c.Trace, Announce: announcer.forTraces(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: hiding(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
+		MaxInFlight: c.MaxInFlight, QPS: c.QPS, Burst: c.Burst, Patience: c.Patience, Known: kindlog.PreviousObjects(c.Bus), Metrics: m.api,
+		Trace: c.Trace, Announce: announcer.Func(), Mint: c.Mint, Authority: c.Authority, Types: c.Types, Hides: kindlog.Hides(c.Bus, c.Clock), Panicked: m.panicked(c.Log),
 	}, actors)
 	if err != nil {
 		return nil, fmt.Errorf("make a writer: %w", err)
@@ -201,7 +203,7 @@ func New(c Config) (*Service, error) {
 	recorder := eventrecorder.New(eventrecorder.Config{Do: door.Do, Clock: c.Clock, Metrics: m.kubeEvents, Panicked: m.panicked(c.Log)})
 	s := &Service{
 		unsigned: rate.Sometimes{Interval: 10 * time.Second}, config: c, api: door, recorder: recorder, metrics: m, inFlight: newInFlightTurns(id, m), announcer: announcer,
-		epochs: newEpochs(c.Bus), idle: errors.New("not started"),
+		epochs: kindlog.NewEpochs(c.Bus), idle: errors.New("not started"),
 	}
 	replicas := membership.Config{ID: id, Reach: probe, Sign: s.signHeartbeat}
 	if s.inFlight.sign = s.signHeartbeat; c.Sign != nil || c.Outcomes != nil {
@@ -257,10 +259,10 @@ func (s *Service) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.recorder.Run(working) })
 	background.Go(func() { s.share.run(sharing) })
-	background.Go(func() { s.epochs.run(working) })
-	background.Go(func() { s.shareEpochs(working) })
+	background.Go(func() { s.epochs.Run(working) })
+	background.Go(func() { s.epochs.Share(working, s.share.Membership.ID(), s.config.Log, s.metrics.claims) })
 	background.Go(func() { s.inFlight.run(working, s.config.Bus, s.config.Log) })
-	background.Go(func() { s.announcer.run(working) })
+	background.Go(func() { s.announcer.Run(working) })
 	defer background.Wait()
 	defer stop()
 	defer leave()
@@ -298,7 +300,7 @@ func (s *Service) takeTurns(ctx, working context.Context, stop func(), backgroun
 	for i := range s.config.Controllers {
 		x := s.executor(&s.config.Controllers[i])
 		if x.limiter != nil {
-			background.Go(func() { x.limiter.run(working) })
+			background.Go(func() { x.limiter.Run(working) })
 		}
 		s.inFlight.limit(x.profile.Name, maxPending*cap(x.slots))
 		if x.profile.Leased {

@@ -295,6 +295,14 @@ var layers = []Layer{
 		Because: "what tests of the watcher share; no program of ours imports it",
 	},
 	{
+		Name: "the writer's side of the bus (L3)", Packages: []string{"services/writer/announce", "services/writer/kindlog", "services/writer/limiter"},
+		May: list(vocabulary, apiTypes, instruments, kit, []string{
+			"k8s.io/utils/clock/...", "pkg/events/bus", "pkg/events/storageepoch", "pkg/events/stream/memory", "pkg/events/trace",
+			"services/writer/internal/bustest", "services/writer/limits", "services/writer/plan",
+		}),
+		Because: "what a writer knows before a request, and what it tells of one, is on the bus; only the door asks the API server",
+	},
+	{
 		Name: "doors to the API server (L3)", Packages: []string{"services/watcher/source/...", "services/writer/apply/..."},
 		Open:    true,
 		Because: "the two doors to the API server",

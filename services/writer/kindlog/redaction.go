@@ -1,4 +1,4 @@
-package writer
+package kindlog
 
 import (
 	"context"
@@ -17,10 +17,10 @@ import (
 // redactionAge is how long the writer caches a kind's redaction.
 const redactionAge = 10 * time.Second
 
-// hiding returns a function that reports whether the watcher hides values of a kind. It reads that
+// Hides returns a function that reports whether the watcher hides values of a kind. It reads that
 // from the record, since the watcher alone has the rules. Until the watcher has recorded a kind's
 // redaction, the function returns true. Of a kind without a stream nothing is hidden.
-func hiding(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) bool {
+func Hides(b bus.Bus, c clock.PassiveClock) func(context.Context, kinds.Name) bool {
 	type answer struct {
 		hides bool
 		at    time.Time

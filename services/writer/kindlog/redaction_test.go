@@ -1,4 +1,4 @@
-package writer
+package kindlog
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/internal/bustest"
 )
 
 // TestAWriterHidesWhatTheWatcherHides: the rules are the watcher's flag, and a writer in its own
@@ -39,7 +40,7 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 			}
 		}
 	}
-	hides := hiding(b, now)
+	hides := Hides(b, now)
 	if hides(t.Context(), kinds.Deployments.Name) {
 		t.Error("of a kind without a record something is hidden")
 	}
@@ -70,16 +71,16 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 // then values may be hidden. Of an unknown kind nothing is hidden, whatever the bus says.
 func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	unredacted := markOf("3", 0)
+	unredacted := bustest.MarkOf("3", 0)
 	unredacted.Redaction = events.Unredacted
-	b := recorded(t, unredacted)
-	broken := &ailing{Bus: b, last: map[string]error{subject.LogStream("pods"): away, subject.LogStream("widgets.e"): away}}
+	b := bustest.Recorded(t, unredacted)
+	broken := &bustest.Faulty{Bus: b, LastErr: map[string]error{subject.LogStream("pods"): away, subject.LogStream("widgets.e"): away}}
 	torn := &tearing{Bus: b, torn: true}
 	for what, c := range map[string]struct {
 		bus  bus.Bus
 		mend func()
-	}{"the bus is away": {broken, func() { broken.last = nil }}, "the mark cannot be read": {torn, func() { torn.torn = false }}} {
-		hides := hiding(c.bus, testingclock.NewFakePassiveClock(time.Now()))
+	}{"the bus is away": {broken, func() { broken.LastErr = nil }}, "the mark cannot be read": {torn, func() { torn.torn = false }}} {
+		hides := Hides(c.bus, testingclock.NewFakePassiveClock(time.Now()))
 		if !hides(t.Context(), kinds.Pods.Name) {
 			t.Errorf("%s: nothing is hidden", what)
 		}

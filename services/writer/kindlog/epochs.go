@@ -1,12 +1,14 @@
-package writer
+package kindlog
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 
@@ -17,10 +19,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// epochs knows the epoch of each kind, which it reads from the newest delta of the kind's log.
+// Epochs knows the epoch of each kind, which it reads from the newest delta of the kind's log.
 // It refreshes the kinds in use in the background for a while, so that turns need not wait
 // for a lookup.
-type epochs struct {
+type Epochs struct {
 	bus bus.Bus
 
 	// looking merges concurrent lookups of one kind: many turns that rest on all kinds look up
@@ -56,13 +58,16 @@ const (
 	maxLookups = 16
 )
 
-func newEpochs(b bus.Bus) *epochs {
-	return &epochs{bus: b, epoch: storageepoch.New(), known: map[kinds.Name]*kindEpoch{}}
+// NewEpochs returns the epochs of the kinds on a bus; nothing is read yet.
+func NewEpochs(b bus.Bus) *Epochs {
+	return &Epochs{bus: b, epoch: storageepoch.New(), known: map[kinds.Name]*kindEpoch{}}
 }
 
-// ofKinds returns the epochs of some kinds, at most two reviews old. A kind that is not watched, or has
+// OfKinds returns the epochs of some kinds, at most two reviews old. A kind that is not watched, or has
 // nothing stored, has none.
-func (e *epochs) ofKinds(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
+//
+// Errors: the bus cannot be asked.
+func (e *Epochs) OfKinds(ctx context.Context, some []kinds.Name) (events.Epochs, error) {
 	found := events.Epochs{}
 	var unknown []kinds.Name
 	for _, kind := range some {
@@ -81,7 +86,7 @@ func (e *epochs) ofKinds(ctx context.Context, some []kinds.Name) (events.Epochs,
 
 // lookUpAll looks up kinds, maxLookups at a time, and calls tell for each, one call at a time. A turn
 // may rest on all kinds and should not wait for sequential lookups.
-func (e *epochs) lookUpAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, kindEpoch)) error {
+func (e *Epochs) lookUpAll(ctx context.Context, some []kinds.Name, tell func(kinds.Name, kindEpoch)) error {
 	looking, ctx := errgroup.WithContext(ctx)
 	looking.SetLimit(maxLookups)
 	var telling sync.Mutex
@@ -100,15 +105,15 @@ func (e *epochs) lookUpAll(ctx context.Context, some []kinds.Name, tell func(kin
 	return looking.Wait()
 }
 
-// storage is the newest known epoch of the API server's storage. The watchers announce a new one
+// Storage is the newest known epoch of the API server's storage. The watchers announce a new one
 // when the storage has gone back, before they have listed any kind again.
-func (e *epochs) storage() uint64 {
+func (e *Epochs) Storage() uint64 {
 	epoch, _ := e.epoch.Now()
 	return epoch
 }
 
 // check returns the newest epoch in the logs of all kinds; the logs are fenced.
-func (e *epochs) check(ctx context.Context) (uint64, error) {
+func (e *Epochs) check(ctx context.Context) (uint64, error) {
 	all, err := e.bus.Kinds(ctx)
 	if err != nil {
 		return 0, err
@@ -122,12 +127,14 @@ func (e *epochs) check(ctx context.Context) (uint64, error) {
 	}
 	e.mu.Unlock()
 	err = e.lookUpAll(ctx, names, func(kinds.Name, kindEpoch) {})
-	return e.storage(), err
+	return e.Storage(), err
 }
 
-// await waits while this writer checks a claim that the storage is in a later epoch than the turn
+// Await waits while this writer checks a claim that the storage is in a later epoch than the turn
 // rests on. It waits for one check only, so that many claims do not delay a turn for longer.
-func (e *epochs) await(ctx context.Context, rests uint64) error {
+//
+// Errors: the context ended.
+func (e *Epochs) Await(ctx context.Context, rests uint64) error {
 	if claimed, decided := e.epoch.Pending(); claimed > rests {
 		select {
 		case <-decided:
@@ -138,7 +145,25 @@ func (e *epochs) await(ctx context.Context, rests uint64) error {
 	return nil
 }
 
-func (e *epochs) recent(kind kinds.Name) (now kindEpoch, known bool) {
+// Share announces the storage's epoch to the other processes as id, and checks what they announce,
+// until the context ends. During a check turns of an earlier epoch wait; the writer refuses them
+// if a log shows the later epoch. claims counts what was announced, by the verdict of the check.
+func (e *Epochs) Share(ctx context.Context, id string, log *slog.Logger, claims *prometheus.CounterVec) {
+	e.epoch.Share(ctx, storageepoch.Config{
+		Bus: e.bus, ID: id,
+		Check:   func(ctx context.Context, _ bool) (uint64, error) { return e.check(ctx) },
+		Trouble: func(err error) { log.Warn("cannot exchange the storage epoch", "err", err) },
+		Judged: func(c storageepoch.Claim, v storageepoch.Verdict) {
+			claims.WithLabelValues(string(v)).Inc()
+			if v != storageepoch.Confirmed {
+				log.Error("ignored a claim that the API server's storage was restored: no log shows it",
+					"epoch", c.Epoch, "by", c.By, "verdict", v)
+			}
+		},
+	})
+}
+
+func (e *Epochs) recent(kind kinds.Name) (now kindEpoch, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, ok := e.known[kind]
@@ -150,10 +175,13 @@ func (e *epochs) recent(kind kinds.Name) (now kindEpoch, known bool) {
 	return *at, at.used.Sub(at.at) < 2*refreshEvery
 }
 
-// run refreshes the kinds in use until the context ends.
-func (e *epochs) run(ctx context.Context) {
+// Run refreshes the kinds in use until the context ends.
+func (e *Epochs) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		wait(ctx, refreshEvery)
+		select {
+		case <-ctx.Done():
+		case <-time.After(refreshEvery):
+		}
 		var used []kinds.Name
 		e.mu.Lock()
 		for kind, at := range e.known {
@@ -167,7 +195,7 @@ func (e *epochs) run(ctx context.Context) {
 }
 
 // lookUp looks up the epoch of a kind, and shares a lookup of it that is in flight.
-func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
+func (e *Epochs) lookUp(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
 	now, err, _ := e.looking.Do(string(kind), func() (any, error) { return e.readEpoch(context.WithoutCancel(ctx), kind) })
 	if err != nil {
 		return kindEpoch{}, fmt.Errorf("look up the epoch of %s: %w", kind, err)
@@ -177,7 +205,7 @@ func (e *epochs) lookUp(ctx context.Context, kind kinds.Name) (kindEpoch, error)
 
 // readEpoch reads the newest message of a kind's log, or its last mark if that message has
 // expired. It reads nothing if the stream still ends where it did at the last reading.
-func (e *epochs) readEpoch(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
+func (e *Epochs) readEpoch(ctx context.Context, kind kinds.Name) (kindEpoch, error) {
 	began := time.Now()
 	state, err := e.bus.StreamState(ctx, subject.LogStream(kind))
 	end := edge{state.Created, state.Last}
@@ -212,7 +240,7 @@ func (e *epochs) readEpoch(ctx context.Context, kind kinds.Name) (kindEpoch, err
 }
 
 // unchanged returns the known epoch of a kind if its log still ends where it was read.
-func (e *epochs) unchanged(kind kinds.Name, end edge, now time.Time) (kindEpoch, bool) {
+func (e *Epochs) unchanged(kind kinds.Name, end edge, now time.Time) (kindEpoch, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at := e.known[kind]

@@ -1,4 +1,9 @@
-package writer
+// Package limiter holds the writes of one controller that exceed its write limits ([Limiter]). It
+// counts what package limits judges by: the outcomes in the record, which it follows, and the turns
+// that this writer has in flight.
+//
+// Goroutines: [Limiter.Run] runs until its context ends.
+package limiter
 
 import (
 	"context"
@@ -25,11 +30,27 @@ const (
 	countPoll = 2 * time.Millisecond
 )
 
-// limiter holds the writes of one controller that exceed its limits. It counts the outcomes in the
+// Config is what a limiter needs.
+type Config struct {
+	// Bus is where the outcomes are.
+	Bus bus.Bus
+	// Controller is the controller's name.
+	Controller string
+	// Limits are the limits of all controllers; nil limits nothing.
+	Limits *limits.Set
+	// Now returns the time of the bus.
+	Now func() time.Time
+	// Valid returns why an outcome does not count; nil: it counts.
+	Valid func(m events.Message) error
+	// Log is the logger.
+	Log *slog.Logger
+}
+
+// Limiter holds the writes of one controller that exceed its limits. It counts the outcomes in the
 // record, those of other writers among them, and the turns that this writer has in flight. As one
 // writer at a time carries out the turns of a controller, a limit is exceeded at most by what another
 // writer had in flight when it was cut off.
-type limiter struct {
+type Limiter struct {
 	bus    bus.Bus
 	stream string // of the controller's outcomes
 	now    func() time.Time
@@ -41,23 +62,29 @@ type limiter struct {
 	counted uint64 // the outcomes are counted up to this sequence
 }
 
-// newLimiter makes the limiter of a controller. It is nil if no limit is about the controller.
-func (x *executor) newLimiter() *limiter {
-	window := x.config.Limits.NewWindow(x.profile.Name)
+// New makes the limiter of a controller. It is nil if no limit is about the controller; a nil limiter
+// holds nothing.
+func New(c Config) *Limiter {
+	window := c.Limits.NewWindow(c.Controller)
 	if window == nil {
 		return nil
 	}
-	for _, limit := range window.Names() {
-		x.metrics.held.WithLabelValues(x.profile.Name, limit) // so that the first one is an increase
-	}
-	return &limiter{
-		bus: x.config.Bus, stream: subject.OutcomeStream(x.profile.Name), now: x.time.now, valid: x.checkOutcome, window: window,
-		log: x.config.Log.With("controller", x.profile.Name),
+	return &Limiter{
+		bus: c.Bus, stream: subject.OutcomeStream(c.Controller), now: c.Now, valid: c.Valid, window: window,
+		log: c.Log.With("controller", c.Controller),
 	}
 }
 
-// run counts the outcomes until the context ends.
-func (l *limiter) run(ctx context.Context) {
+// Names returns the names of the limits that are about the controller.
+func (l *Limiter) Names() []string {
+	if l == nil {
+		return nil
+	}
+	return l.window.Names()
+}
+
+// Run counts the outcomes until the context ends.
+func (l *Limiter) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := l.follow(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("cannot count the writes; limited turns wait", "err", err)
@@ -69,7 +96,7 @@ func (l *limiter) run(ctx context.Context) {
 // follow counts the outcomes from those on that were stored within the reach of the limits.
 //
 // Errors: the stream cannot be read, or was created again.
-func (l *limiter) follow(ctx context.Context) error {
+func (l *Limiter) follow(ctx context.Context) error {
 	state, err := l.bus.StreamState(ctx, l.stream)
 	if err != nil {
 		return err
@@ -98,7 +125,7 @@ func (l *limiter) follow(ctx context.Context) error {
 
 // lastBefore is the last sequence of a stream before which no message was stored at or after a moment.
 // Where messages are missing or damaged it may be lower; then more is read than counts.
-func (l *limiter) lastBefore(ctx context.Context, state bus.State, moment time.Time) (sequence uint64, err error) {
+func (l *Limiter) lastBefore(ctx context.Context, state bus.State, moment time.Time) (sequence uint64, err error) {
 	found := sort.Search(int(state.Last+1-state.First), func(i int) bool {
 		m, there, failed := l.bus.At(ctx, l.stream, state.First+uint64(i))
 		if failed != nil && !errors.Is(failed, events.ErrDamaged) {
@@ -109,11 +136,11 @@ func (l *limiter) lastBefore(ctx context.Context, state bus.State, moment time.T
 	return state.First + uint64(found) - 1, err
 }
 
-// judge returns which commands of a turn are held, by position. own is the object of the turn's key,
+// Judge returns which commands of a turn are held, by position. own is the object of the turn's key,
 // or nil.
 //
 // Errors: the outcomes have not been counted. The turn must not be carried out then.
-func (l *limiter) judge(ctx context.Context, m events.Message, turn events.Turn, own metav1.Object) (map[int]plan.Refusal, error) {
+func (l *Limiter) Judge(ctx context.Context, m events.Message, turn events.Turn, own metav1.Object) (map[int]plan.Refusal, error) {
 	if l == nil || !l.window.Concerns(turn.Commands) {
 		return nil, nil
 	}
@@ -136,7 +163,7 @@ func (l *limiter) judge(ctx context.Context, m events.Message, turn events.Turn,
 
 // awaitCount waits until all outcomes that are stored now have been counted. Those of another writer,
 // from which this one has taken over, are among them.
-func (l *limiter) awaitCount(ctx context.Context) error {
+func (l *Limiter) awaitCount(ctx context.Context) error {
 	state, err := l.bus.StreamState(ctx, l.stream)
 	if err != nil {
 		return err
@@ -156,12 +183,21 @@ func (l *limiter) awaitCount(ctx context.Context) error {
 	}
 }
 
-// written returns the writes of a turn that count, by its results.
-func (l *limiter) written(m events.Message, results []events.Result) []events.WriteCount {
+// Written returns the writes of a turn that count, by its results.
+func (l *Limiter) Written(m events.Message, results []events.Result) []events.WriteCount {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.window.Counts(m.Sequence, results)
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
 }

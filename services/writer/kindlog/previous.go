@@ -1,4 +1,4 @@
-package writer
+package kindlog
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// previousObjects returns a function that looks up whether an object ever had a name, in the log
+// PreviousObjects returns a function that looks up whether an object ever had a name, in the log
 // of its kind. The function also returns up to which version the record is complete, and whether it
-// may have a gap since the message seen of the log.
-func previousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.Known, error) {
+// may have a gap since the message seen of the log. A kind without a log is [plan.Known.Unwatched].
+func PreviousObjects(b bus.Bus) func(context.Context, events.Ref, uint64) (plan.Known, error) {
 	return func(ctx context.Context, ref events.Ref, seen uint64) (known plan.Known, err error) {
 		// This comes first: the later lookups then see at least as much of the record.
 		m, ok, err := newest(ctx, b, ref.Kind)

@@ -1,9 +1,10 @@
-package writer
+package kindlog
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/internal/bustest"
 )
 
 // asked is a bus that counts requests and has one mark of pods at its end.
@@ -46,7 +48,7 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // a lookup is cached for a second
 		b := &asked{epoch: 1, last: 5}
-		e := newEpochs(b)
+		e := NewEpochs(b)
 		is := func(epoch uint64, bodies int32) {
 			t.Helper()
 			e.recent(kinds.Pods.Name)
@@ -73,11 +75,11 @@ func TestATurnThatRestsOnManyKindsLooksAtThemTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &asked{epoch: 1, last: 5, answers: make(chan struct{})}
-		e := newEpochs(b)
+		e := NewEpochs(b)
 		many := []kinds.Name{kinds.Pods.Name, kinds.Jobs.Name, kinds.Nodes.Name}
 		done := make(chan events.Epochs)
 		go func() {
-			found, err := e.ofKinds(t.Context(), many)
+			found, err := e.OfKinds(t.Context(), many)
 			if err != nil {
 				t.Error(err)
 			}
@@ -109,7 +111,7 @@ func TestNotAllKindsAreLookedAtAtOnce(t *testing.T) {
 		}
 		done := make(chan error)
 		go func() {
-			_, err := newEpochs(b).ofKinds(t.Context(), many)
+			_, err := NewEpochs(b).OfKinds(t.Context(), many)
 			done <- err
 		}()
 		synctest.Wait()
@@ -127,11 +129,11 @@ func TestNotAllKindsAreLookedAtAtOnce(t *testing.T) {
 func TestAnEpochStaysKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEpochs(&asked{epoch: 1, last: 5})
-		if _, err := e.ofKinds(t.Context(), []kinds.Name{kinds.Pods.Name}); err != nil {
+		e := NewEpochs(&asked{epoch: 1, last: 5})
+		if _, err := e.OfKinds(t.Context(), []kinds.Name{kinds.Pods.Name}); err != nil {
 			t.Fatal(err)
 		}
-		go e.run(t.Context())
+		go e.Run(t.Context())
 		for range 3 {
 			time.Sleep(5*time.Second + time.Millisecond) // virtual
 			if now, known := e.recent(kinds.Pods.Name); !known || now.epoch != 1 {
@@ -147,8 +149,8 @@ func TestATurnAwaitsALaterEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
 		defer b.Close()
-		e := newEpochs(b)
-		if err := e.await(t.Context(), 0); err != nil {
+		e := NewEpochs(b)
+		if err := e.Await(t.Context(), 0); err != nil {
 			t.Errorf("nothing is said, and it waits: %v", err)
 		}
 		looked := make(chan struct{})
@@ -161,17 +163,17 @@ func TestATurnAwaitsALaterEpoch(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := e.await(t.Context(), 1); err != nil {
+		if err := e.Await(t.Context(), 1); err != nil {
 			t.Errorf("it rests on that epoch, and waits: %v", err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := e.await(short, 0); !errors.Is(err, context.DeadlineExceeded) {
+		if err := e.Await(short, 0); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it rests on an earlier epoch, and its writer stops: %v", err)
 		}
 		began := time.Now()
 		close(looked)
-		if err := e.await(t.Context(), 0); err != nil || time.Since(began) == 0 {
+		if err := e.Await(t.Context(), 0); err != nil || time.Since(began) == 0 {
 			t.Errorf("it rests on an earlier epoch, and waits for %v: %v", time.Since(began), err)
 		}
 	})
@@ -182,11 +184,11 @@ func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := &asked{epoch: 3, last: 5, answers: make(chan struct{})}
-		e := newEpochs(b)
+		e := NewEpochs(b)
 		found := make(chan events.Epochs, 10)
 		for range cap(found) {
 			go func() {
-				epochs, err := e.ofKinds(t.Context(), []kinds.Name{kinds.Pods.Name})
+				epochs, err := e.OfKinds(t.Context(), []kinds.Name{kinds.Pods.Name})
 				if err != nil {
 					t.Error(err)
 				}
@@ -208,5 +210,83 @@ func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 		if n := b.states.Load(); n != 1 {
 			t.Errorf("the bus was asked %d times", n)
 		}
+	})
+}
+
+// An epoch that cannot be looked up is an error; a kind without streams, or with a damaged end,
+// has none.
+func TestEpochsThatCannotBeLookedUp(t *testing.T) {
+	some := []kinds.Name{"pods"}
+	b := bustest.Recorded(t, bustest.MarkOf("3", 0))
+	for what, c := range map[string]struct {
+		bus *bustest.Faulty
+		err error
+	}{
+		"the bus is away":     {&bustest.Faulty{Bus: b, StateErr: away}, away},
+		"no stream":           {&bustest.Faulty{Bus: b, StateErr: fmt.Errorf("look: %w", bus.ErrNoStream)}, nil},
+		"the end is torn":     {&bustest.Faulty{Bus: b, AtErr: map[string]error{subject.LogStream("pods"): events.ErrDamaged}}, nil},
+		"nothing was said":    {&bustest.Faulty{Bus: bustest.Recorded(t)}, nil},
+		"the end is not told": {&bustest.Faulty{Bus: b, AtErr: map[string]error{subject.LogStream("pods"): away}}, away},
+	} {
+		found, err := NewEpochs(c.bus).OfKinds(t.Context(), some)
+		if !errors.Is(err, c.err) || len(found) != 0 || err != nil && !strings.Contains(err.Error(), "look up the epoch of pods") {
+			t.Errorf("%s: %v, %v", what, found, err)
+		}
+	}
+	later := bustest.MarkOf("4", 0)
+	later.Epoch = 7
+	e := NewEpochs(bustest.Recorded(t, later))
+	if found, err := e.OfKinds(t.Context(), some); err != nil || found["pods"] != 7 || e.Storage() != 7 {
+		t.Errorf("the epochs are %v, %v, that of the storage %d", found, err, e.Storage())
+	}
+	if found, err := e.OfKinds(t.Context(), some); err != nil || found["pods"] != 7 {
+		t.Errorf("from memory the epochs are %v, %v", found, err)
+	}
+	if found, err := NewEpochs(garbled{b}).OfKinds(t.Context(), some); err != nil || len(found) != 0 {
+		t.Errorf("of an end that cannot be read the epochs are %v, %v", found, err)
+	}
+	none := NewEpochs(bustest.Recorded(t))
+	for range 2 { // from memory, too
+		if found, err := none.OfKinds(t.Context(), some); err != nil || len(found) != 0 {
+			t.Errorf("of a kind of which nothing is said the epochs are %v, %v", found, err)
+		}
+	}
+	if _, err := NewEpochs(&bustest.Faulty{Bus: b, StateErr: away}).check(t.Context()); !errors.Is(err, away) {
+		t.Errorf("where the kinds stand is not told: %v", err)
+	}
+	if _, err := NewEpochs(&bustest.Faulty{Bus: b, KindsErr: away}).check(t.Context()); !errors.Is(err, away) {
+		t.Errorf("which kinds there are is not told: %v", err)
+	}
+	if epoch, err := NewEpochs(bustest.Recorded(t, later)).check(t.Context()); err != nil || epoch != 7 {
+		t.Errorf("of all kinds the epoch is %d, %v", epoch, err)
+	}
+}
+
+// A lookup is valid for two seconds, and is refreshed while it is used.
+func TestForHowLongAnEpochCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &asked{epoch: 1, last: 5}
+		e := NewEpochs(b)
+		if _, err := e.OfKinds(t.Context(), []kinds.Name{"pods"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Second - 1) // virtual
+		if _, known := e.recent("pods"); !known {
+			t.Error("before two seconds are over it does not count")
+		}
+		time.Sleep(1)
+		if _, known := e.recent("pods"); known {
+			t.Error("after two seconds it counts")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go e.Run(ctx)
+		before := b.states.Load()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if looked := b.states.Load() - before; looked != 9 {
+			t.Errorf("unused it was looked up %d times in 30 s, want once a second for less than 10 s", looked)
+		}
+		cancel()
+		synctest.Wait()
 	})
 }

@@ -1,4 +1,4 @@
-package writer
+package announce
 
 import (
 	"context"
@@ -34,11 +34,11 @@ func (l *lossy) Broadcast(topic string, data []byte) error {
 
 // crying returns an announcer whose writes wait for a watcher without limit, and the messages that
 // it sends.
-func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, rolls chan trace.Roll) {
+func crying(t *testing.T) (c *Announcer, b *lossy, writes chan trace.Write, rolls chan trace.Roll) {
 	t.Helper()
 	b = &lossy{Bus: memory.New(memory.Options{})}
 	t.Cleanup(func() { _ = b.Close() })
-	c = newAnnouncer(Config{Bus: b, Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})}, "w")
+	c = New(Config{Bus: b, ID: "w", Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})})
 	c.ackTimeout = time.Hour
 	writes, rolls = make(chan trace.Write, 64), make(chan trace.Roll, 1024)
 	go func() {
@@ -55,7 +55,7 @@ func crying(t *testing.T) (c *announcer, b *lossy, writes chan trace.Write, roll
 	}()
 	ctx, cancel := context.WithCancel(t.Context())
 	kept := make(chan struct{})
-	go func() { defer close(kept); c.run(ctx) }()
+	go func() { defer close(kept); c.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-kept })
 	<-rolls // the listener is subscribed
 	return c, b, writes, rolls
@@ -66,7 +66,7 @@ func begins(id string) trace.Write {
 }
 
 // begin announces a write, and returns a channel that is closed when the write may be sent.
-func (c *announcer) beginsTo(w trace.Write) (sent chan struct{}) {
+func (c *Announcer) beginsTo(w trace.Write) (sent chan struct{}) {
 	sent = make(chan struct{})
 	go func() { defer close(sent); c.announce(context.Background(), w) }()
 	return sent
@@ -189,14 +189,14 @@ type words struct {
 
 func (w *words) Broadcast(_ string, data []byte) error {
 	if w.down {
-		return away
+		return errors.New("away")
 	}
 	w.said = append(w.said, data)
 	return nil
 }
 
-func telling(b bus.Bus) *announcer {
-	return newAnnouncer(Config{Bus: b, Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})}, "w")
+func telling(b bus.Bus) *Announcer {
+	return New(Config{Bus: b, ID: "w", Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})})
 }
 
 // A write waits 250 ms for watchers that do not answer, and the next ones do not wait; nor does a
@@ -252,19 +252,30 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	}
 }
 
+// mute is a bus on which Listen fails.
+type mute struct {
+	bus.Bus
+	tries atomic.Int32
+}
+
+func (m *mute) Listen(context.Context, string, func([]byte)) error {
+	m.tries.Add(1)
+	return errors.New("away")
+}
+
 // A writer without traces announces nothing; one that cannot listen for the watchers retries at
 // intervals.
 func TestAWriterThatTellsNothing(t *testing.T) {
-	none := newAnnouncer(Config{}, "w")
-	if none.forTraces() != nil || telling(nil).forTraces() == nil {
+	none := New(Config{ID: "w"})
+	if none.Func() != nil || telling(nil).Func() == nil {
 		t.Error("without traces something is told, or with them nothing")
 	}
-	none.run(t.Context())
+	none.Run(t.Context())
 	synctest.Test(t, func(t *testing.T) {
 		b := &mute{Bus: &words{}}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
-		go func() { telling(b).run(ctx); close(ended) }()
+		go func() { telling(b).Run(ctx); close(ended) }()
 		time.Sleep(10*trace.RollEvery + trace.RollEvery/2) // virtual
 		stop()
 		<-ended

@@ -1,0 +1,59 @@
+package kindlog
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/writer/internal/bustest"
+)
+
+// What a turn writes is compared with the objects as they are recorded.
+func TestWhatATurnIsComparedWith(t *testing.T) {
+	command := func(verb events.Verb, kind kinds.Name, name string) events.Command {
+		return events.Command{Verb: verb, Kind: kind, Namespace: "ns", Name: name}
+	}
+	turn := events.Turn{Commands: []events.Command{
+		command(events.VerbUpdate, "pods", "a"), command(events.VerbPatch, "pods", "b"), command(events.VerbPatch, "pods", "b"),
+		command(events.VerbCreate, "pods", "c"), command(events.VerbDelete, "pods", "d"), command(events.VerbUpdate, "nodes", "e"),
+	}}
+	if got := changedWith(turn, bustest.PodRef("a")); !slices.Equal(got, []events.Ref{bustest.PodRef("a"), bustest.PodRef("b")}) {
+		t.Errorf("with it are looked up %v", got)
+	}
+	body, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := events.Delta{Kind: "pods", Op: events.Is, ContentType: kinds.Protobuf, Form: kinds.Full, Body: body}
+	if o := ObjectOf(is); o == nil || o.GetName() != "a" {
+		t.Errorf("the object is %v", o)
+	}
+	bare := kinds.Pods.Kind
+	bare.Form = kinds.Metadata
+	if body, err = kinds.Encode(bare, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if o, is := ObjectOf(events.Delta{Kind: "pods", Op: events.Is, ContentType: kinds.Protobuf, Form: kinds.Metadata, Body: body}).(*metav1.PartialObjectMetadata); !is || o.Name != "a" {
+		t.Errorf("an object of which only metadata is recorded is %v", o)
+	}
+	for what, change := range map[string]func(*events.Delta){
+		"one that has gone": func(d *events.Delta) { d.Op = events.Gone }, "of a kind that is not known": func(d *events.Delta) { d.Kind = "widgets.e" }, "that cannot be read": func(d *events.Delta) { d.Body = []byte("x") },
+	} {
+		d := is
+		if change(&d); ObjectOf(d) != nil {
+			t.Errorf("%s is there", what)
+		}
+	}
+	b := &bustest.Faulty{Bus: memory.New(memory.Options{}), LastOfErr: away}
+	if o := ObjectsOf(t.Context(), b, turn)(bustest.PodRef("a")); o != nil {
+		t.Errorf("of a bus that is away %v is known", o)
+	}
+	if b.LastOfErr = nil; ObjectsOf(t.Context(), b, turn)(bustest.PodRef("a")) != nil {
+		t.Error("of a kind without streams something is known")
+	}
+}
