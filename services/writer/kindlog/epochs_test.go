@@ -66,6 +66,8 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 		is(2, 2)
 		b.epoch, b.created = 3, time.Now() // the stream was recreated, with as many messages
 		is(3, 3)
+		b.epoch, b.last = 2, 7 // a stream that lags
+		is(3, 4)
 	})
 }
 
