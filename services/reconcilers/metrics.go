@@ -11,7 +11,9 @@ import (
 	"github.com/millrace/millrace/pkg/events/exemplar"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shard"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
@@ -76,11 +78,11 @@ func (m *metrics) watch(s *shell.Settings, d reconcile.Description) {
 		m.answers.WithLabelValues(d.Name, strconv.Itoa(code)).Inc()
 		m.upstream.answered(d.Name, code, took)
 	}
-	stages := map[shell.Stage]prometheus.Observer{}
-	for _, stage := range shell.Stages {
+	stages := map[engine.Stage]prometheus.Observer{}
+	for _, stage := range engine.Stages {
 		stages[stage] = m.stages.WithLabelValues(d.Name, string(stage))
 	}
-	s.Passed = func(stage shell.Stage, took time.Duration, trace events.Trace) {
+	s.Passed = func(stage engine.Stage, took time.Duration, trace events.Trace) {
 		exemplar.Observe(stages[stage], took.Seconds(), trace)
 	}
 }
@@ -144,7 +146,7 @@ func (m *metrics) collect(out chan<- prometheus.Metric, l *shell.Loop) {
 	counter(m.turns, t.Repeats, "repeated")
 	counter(m.shut, t.Shut)
 	gauge(m.parked, float64(t.Parked))
-	gauge(m.active, float64(m.service.share(l.Name()).Size())/shell.Shards)
+	gauge(m.active, float64(m.service.share(l.Name()).Size())/shard.Count)
 	counter(m.broken, t.Broken)
 	counter(m.overtaken, t.Overtaken)
 }

@@ -1,6 +1,6 @@
 // Package reconcilers is the service that decides: it folds the watcher's deltas, asks
 // controllers, and stores their turns for the writer. It holds no Kubernetes credential. Any
-// number of replicas may run; package shell keeps them from deciding the same thing twice.
+// number of replicas may run; package engine keeps them from deciding the same thing twice.
 package reconcilers
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -167,7 +168,7 @@ const (
 func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		stored, complete := s.stored(), false
-		s.tell((*shell.Engine).Discover)
+		s.tell((*engine.Engine).Discover)
 		if found, err := s.config.Bus.Kinds(ctx); err == nil {
 			// Shut all before the first is opened, so that no engine decides on a part of the
 			// state.
@@ -177,7 +178,7 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 					fresh = append(fresh, a)
 				}
 			}
-			s.tell((*shell.Engine).Discovered)
+			s.tell((*engine.Engine).Discovered)
 			for _, a := range fresh {
 				all.Go(func() { s.follow(ctx, a) })
 			}
@@ -225,7 +226,7 @@ func (s *Service) busTime() time.Time {
 	return s.loops[0].BusTime()
 }
 
-func (s *Service) tell(say func(*shell.Engine)) {
+func (s *Service) tell(say func(*engine.Engine)) {
 	for _, l := range s.loops {
 		l.Do(say)
 	}
@@ -281,7 +282,7 @@ func (s *Service) claim(kind kinds.Kind) (a audience, ok bool) {
 	}
 	s.followed[kind.Name] = true
 	for _, l := range a.readers {
-		l.Do(func(d *shell.Engine) { d.Shut(kind.Name) })
+		l.Do(func(d *engine.Engine) { d.Shut(kind.Name) })
 	}
 	return a, true
 }
@@ -294,7 +295,7 @@ func (s *Service) follow(ctx context.Context, a audience) {
 	}
 	if err := follower.Follow(ctx); err != nil {
 		for _, l := range a.casual { // these loops can do without the kind
-			l.Do(func(d *shell.Engine) { d.Open(a.kind.Name) })
+			l.Do(func(d *engine.Engine) { d.Open(a.kind.Name) })
 		}
 	}
 	s.mu.Lock()
@@ -369,8 +370,8 @@ func (s *Service) Collectors() []prometheus.Collector {
 }
 
 // Parked are the parked keys and messages, by controller.
-func (s *Service) Parked() map[string][]shell.Parked {
-	out := map[string][]shell.Parked{}
+func (s *Service) Parked() map[string][]engine.Parked {
+	out := map[string][]engine.Parked{}
 	for _, l := range s.loops {
 		if parked := l.Parked(); len(parked) > 0 {
 			out[l.Name()] = parked
@@ -394,7 +395,7 @@ func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k
 func (s *Service) Unpark(controller string, key events.Key) {
 	for _, l := range s.loops {
 		if l.Name() == controller {
-			l.Do(func(d *shell.Engine) { d.Unpark(key) })
+			l.Do(func(d *engine.Engine) { d.Unpark(key) })
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -294,11 +295,11 @@ func TestKeysThatWaitAreLoggedOnceInTenMinutes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := newStalls()
 	s.clock = func() time.Time { return now }
-	wait := map[events.Condition]shell.Waiting{events.NoOutcome: {Keys: 3}}
+	wait := map[events.Condition]engine.Waiting{events.NoOutcome: {Keys: 3}}
 	for _, c := range []struct {
 		what    string
 		after   time.Duration
-		waiting map[events.Condition]shell.Waiting
+		waiting map[events.Condition]engine.Waiting
 		lines   int
 	}{
 		{"some wait", 0, wait, 1},
@@ -306,7 +307,7 @@ func TestKeysThatWaitAreLoggedOnceInTenMinutes(t *testing.T) {
 		{"for ten minutes", 1, wait, 1},
 		{"none waits", time.Second, nil, 0},
 		{"some wait again", time.Second, wait, 1},
-		{"for two reasons", time.Second, map[events.Condition]shell.Waiting{events.NoOutcome: {Keys: 3}, events.NotRead: {Keys: 1}}, 1},
+		{"for two reasons", time.Second, map[events.Condition]engine.Waiting{events.NoOutcome: {Keys: 3}, events.NotRead: {Keys: 1}}, 1},
 	} {
 		now = now.Add(c.after)
 		s.wait("a", c.waiting)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/engine"
+	"github.com/millrace/millrace/services/reconcilers/shard"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
@@ -21,10 +23,10 @@ func (s *Service) shareOut(ctx context.Context) {
 
 // share returns the shards of a controller's keys that this replica owns: all replicas agree
 // on one owner for each shard.
-func (s *Service) share(controller string) (share shell.Share) {
-	for shard := range shell.Shards {
-		if s.members.First(fmt.Sprint(controller, "/", shard)) {
-			share = share.With(shard)
+func (s *Service) share(controller string) (share shard.Set) {
+	for n := range shard.Count {
+		if s.members.First(fmt.Sprint(controller, "/", n)) {
+			share = share.With(n)
 		}
 	}
 	return share
@@ -61,6 +63,6 @@ func fired(of map[string]*shell.Loop, m events.Message) {
 	}
 	var w events.Wake
 	if events.DecodeJSON(m, &w) == nil && w.Key == key {
-		of[controller].Do(func(d *shell.Engine) { d.Wake(m.Sequence, w) })
+		of[controller].Do(func(d *engine.Engine) { d.Wake(m.Sequence, w) })
 	}
 }

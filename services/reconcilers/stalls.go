@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
@@ -38,7 +39,7 @@ type stalls struct {
 	told  map[string]time.Time // when the log last reported the stall
 	// waiting are the keys that have waited for long, by controller and condition. remarked
 	// is when the log last reported them, by both.
-	waiting  map[string]map[events.Condition]shell.Waiting
+	waiting  map[string]map[events.Condition]engine.Waiting
 	remarked map[string]time.Time
 
 	seconds, keys *prometheus.Desc
@@ -47,7 +48,7 @@ type stalls struct {
 func newStalls() *stalls {
 	return &stalls{
 		clock: time.Now, found: map[string]events.Stall{}, told: map[string]time.Time{},
-		waiting: map[string]map[events.Condition]shell.Waiting{}, remarked: map[string]time.Time{},
+		waiting: map[string]map[events.Condition]engine.Waiting{}, remarked: map[string]time.Time{},
 		seconds: prometheus.NewDesc("millrace_reconcilers_stalled_seconds",
 			"Time for which the controller has had work and decided nothing, by condition; 0 and the condition \"none\" below 30 s.",
 			[]string{"controller", "condition"}, nil),
@@ -118,13 +119,13 @@ func (s *stalls) take(found map[string]events.Stall) (changed bool) {
 func (s *stalls) drop(but []*shell.Loop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.waiting, func(controller string, _ map[events.Condition]shell.Waiting) bool {
+	maps.DeleteFunc(s.waiting, func(controller string, _ map[events.Condition]engine.Waiting) bool {
 		return !slices.ContainsFunc(but, func(l *shell.Loop) bool { return l.Name() == controller })
 	})
 }
 
 // wait stores the waiting keys of a controller, and logs the new ones.
-func (s *stalls) wait(controller string, waiting map[events.Condition]shell.Waiting) {
+func (s *stalls) wait(controller string, waiting map[events.Condition]engine.Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
-	"github.com/millrace/millrace/services/reconcilers/shell"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 )
 
 // stalledBy returns the metric's condition and seconds of the only controller.
@@ -120,7 +120,7 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
 		s := w.start(ctx)
 		defer s.end()
-		time.Sleep(shell.LongWait - time.Second) // virtual
+		time.Sleep(engine.LongWait - time.Second) // virtual
 		synctest.Wait()
 		if n := waiting(t, s.Service, events.NoOutcome); n != 0 {
 			t.Errorf("%v keys are said to wait before ten seconds are over", n)

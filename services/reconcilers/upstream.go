@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -190,7 +191,7 @@ func (u *upstream) descs() []*prometheus.Desc {
 type queue struct{ depth, adds, retries, unfinished, longest float64 }
 
 // with adds the values of another controller to a queue.
-func (q queue) with(t shell.Tally, busy time.Duration) queue {
+func (q queue) with(t engine.Tally, busy time.Duration) queue {
 	return queue{
 		q.depth + float64(t.Depth), q.adds + float64(t.Adds), q.retries + float64(t.Retries),
 		q.unfinished + busy.Seconds(), max(q.longest, busy.Seconds()),

@@ -9,8 +9,8 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
 // Two controllers may share a metric, as upstream's ReplicaSet and ReplicationController
@@ -29,7 +29,7 @@ func TestAMetricOfTwoControllersIsOne(t *testing.T) {
 // Queues of one name share one set of metrics.
 func TestAQueueOfTwoControllersIsOne(t *testing.T) {
 	u := newUpstream(nil)
-	shared := queue{}.with(shell.Tally{Depth: 1, Adds: 2, Retries: 3}, time.Second).with(shell.Tally{Depth: 10, Adds: 20, Retries: 30}, 4*time.Second)
+	shared := queue{}.with(engine.Tally{Depth: 1, Adds: 2, Retries: 3}, time.Second).with(engine.Tally{Depth: 10, Adds: 20, Retries: 30}, 4*time.Second)
 	if want := (queue{11, 22, 33, 5, 4}); shared != want {
 		t.Errorf("it is %v, want %v", shared, want)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -195,7 +196,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 		for name, want := range map[string]int{
 			"members": 1, "turns_total": 4, "fence_waits_total": 1, "parked": 1, "active": 1, "broken_total": 1, "overtaken_total": 1, "lag": 1, "lag_seconds": 1,
 			"controller_lag": 1, "controller_lag_seconds": 1, "stalled_seconds": 1, "losses_total": 3, "unproven_outcomes_total": 1, "unproven_heartbeats_total": 1,
-			"stage_duration_seconds": len(shell.Stages), "running_managed_controllers": 1, "workqueue_depth": 1, "workqueue_adds_total": 1, "workqueue_retries_total": 1,
+			"stage_duration_seconds": len(engine.Stages), "running_managed_controllers": 1, "workqueue_depth": 1, "workqueue_adds_total": 1, "workqueue_retries_total": 1,
 			"workqueue_unfinished_work_seconds": 1, "workqueue_longest_running_processor_seconds": 1, "workqueue_queue_duration_seconds": 1, "workqueue_work_duration_seconds": 1,
 		} {
 			if found[name] != want {
@@ -228,7 +229,7 @@ func TestBucketsOfHistograms(t *testing.T) {
 		first, last float64
 	}{
 		"the age of a fold":    {s.metrics.foldAge.WithLabelValues("pods"), 15, 0.5e-3, 8.192},
-		"a stage":              {s.metrics.stages.WithLabelValues("a", string(shell.Stages[0])), 18, 0.5e-3, 65.536},
+		"a stage":              {s.metrics.stages.WithLabelValues("a", string(engine.Stages[0])), 18, 0.5e-3, 65.536},
 		"a queue":              {u.queueTime.WithLabelValues("q"), 10, 10e-9, 10},
 		"work":                 {u.workTime.WithLabelValues("q"), 10, 10e-9, 10},
 		"root certificates":    {u.rootCATime.WithLabelValues("200"), 15, 0.001, 16.384},

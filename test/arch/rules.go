@@ -241,8 +241,18 @@ var layers = []Layer{
 		Because: "what the cache holds follows from the messages that it folded, and from no service, bus or clock",
 	},
 	{
+		Name: "shards (L1)", Packages: []string{"services/reconcilers/shard"}, Pure: true,
+		May:     []string{"pkg/events"},
+		Because: "every replica must compute the same shard of a key, whatever else it knows",
+	},
+	{
+		Name: "engine (L2)", Packages: []string{"services/reconcilers/engine"}, Pure: true,
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/trace", grammar, "services/reconcilers/cache/...", "services/reconcilers/shard"}),
+		Because: "when a key gets its turn follows from what the engine is told, so that live runs and simulations are the same code",
+	},
+	{
 		Name: "shell (L3)", Packages: []string{"services/reconcilers/shell/..."},
-		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/growstack", "pkg/events/sign", "pkg/events/trace", grammar, "services/reconcilers/cache/..."}),
+		May:     list(vocabulary, apiTypes, instruments, []string{"pkg/events/bus", "pkg/events/growstack", "pkg/events/sign", "pkg/events/trace", grammar, "services/reconcilers/cache/...", "services/reconcilers/engine", "services/reconcilers/shard"}),
 		Because: "the shell talks to interfaces, so that live runs, replays and simulations are the same code",
 	},
 	{

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/services/reconcilers/shell"
 	"github.com/millrace/millrace/services/watcher/translate"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -39,7 +39,7 @@ type ours struct {
 	*stage
 	name   string
 	memory *cache.Cache
-	engine *shell.Engine
+	engine *engine.Engine
 	asked  []func() // requests to the door, without an answer yet
 }
 
@@ -49,7 +49,7 @@ func (s *stage) ours(controller reconcile.Any) *ours {
 		p.memory.Follow(kind)
 	}
 	p.memory.Register(controller.Describe())
-	p.engine = shell.NewEngine(controller, p.memory, p, shell.Settings{Pace: -1}, s.now)
+	p.engine = engine.New(controller, p.memory, p, engine.Settings{Pace: -1}, s.now)
 	return p
 }
 
@@ -80,7 +80,7 @@ func (p *ours) work() {
 	p.Fatal("the engine does not come to rest")
 }
 
-// Store implements [shell.IO]: it stores the turn, carries it out, and reports its outcome.
+// Store implements [engine.IO]: it stores the turn, carries it out, and reports its outcome.
 func (p *ours) Store(t events.Turn, expect uint64) {
 	p.asked = append(p.asked, func() {
 		at := subject.Turn(p.name, t.Lane, t.Key)
@@ -109,11 +109,11 @@ func (p *ours) outcome(t events.Turn, sequence uint64) {
 	p.engine.Outcome(sequence, o)
 }
 
-// Recall implements [shell.IO].
+// Recall implements [engine.IO].
 func (p *ours) Recall(key events.Key, lane events.Lane) {
 	p.asked = append(p.asked, func() {
 		at := subject.Turn(p.name, lane, key)
-		past := shell.Past{Sequence: p.record.at[at]}
+		past := engine.Past{Sequence: p.record.at[at]}
 		if t, ok := p.record.turns[at]; ok {
 			past.Turn = &t
 		}
@@ -124,12 +124,12 @@ func (p *ours) Recall(key events.Key, lane events.Lane) {
 	})
 }
 
-// Schedule implements [shell.IO]; here only the engine's own timer counts.
+// Schedule implements [engine.IO]; here only the engine's own timer counts.
 func (p *ours) Schedule(w events.Wake) {
 	p.asked = append(p.asked, func() { p.engine.Scheduled(w.Key, w.At, nil) })
 }
 
-// Reach implements [shell.IO].
+// Reach implements [engine.IO].
 func (p *ours) Reach(kind kinds.Name) {
 	p.asked = append(p.asked, func() { p.engine.Reached(kind, p.counts[kind], nil) })
 }

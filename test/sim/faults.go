@@ -6,7 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"github.com/millrace/millrace/services/reconcilers/shell"
+	"github.com/millrace/millrace/services/reconcilers/shard"
 )
 
 // Fault is one fault, chosen by the seed.
@@ -119,11 +119,11 @@ func deliverAgain(w *World) {
 }
 
 // ownAll makes a replica believe that it is alone, and ownNothing that others own every key.
-func ownAll(w *World) { w.own(shell.Everything) }
+func ownAll(w *World) { w.own(shard.All) }
 
 func ownNothing(w *World) { w.own(0) }
 
-func (w *World) own(share shell.Share) {
+func (w *World) own(share shard.Set) {
 	r := w.replicas[w.roll(len(w.replicas))]
 	w.note("fault: reconcilers take themselves to own %d shards", share.Size())
 	r.share = share

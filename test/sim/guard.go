@@ -284,7 +284,7 @@ func surge(d *appsv1.Deployment) int {
 
 // stored checks a turn when it is stored: no write turn may overlap another, nor rest on a view
 // that lacks the effects of the previous one.
-func (w *World) stored(d *engine, t events.Turn, sequence uint64, seen *look) {
+func (w *World) stored(d *replicaEngine, t events.Turn, sequence uint64, seen *look) {
 	w.tally.Turns++
 	w.note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
 	w.guard.whole(t, sequence)
@@ -487,7 +487,7 @@ func waits(owner metav1.Object) bool {
 
 // watched is a controller that decides some keys twice: once normally, and once on a copy of
 // its view that was encoded and decoded.
-func (w *World) watched(c reconcile.Any, d *engine) twice {
+func (w *World) watched(c reconcile.Any, d *replicaEngine) twice {
 	return twice{c, w.guard, newLooks(c.Describe()), d}
 }
 
@@ -495,7 +495,7 @@ type twice struct {
 	reconcile.Any
 	guard  *guard
 	looks  *looks
-	engine *engine
+	engine *replicaEngine
 }
 
 // Describe implements [reconcile.Any]. The engine gets every key that a change asks for.

@@ -83,7 +83,7 @@ func (g *guard) waited(d time.Duration) {
 
 // undecided charges an engine for the keys that changes have asked for and that it has not
 // decided about.
-func (g *guard) undecided(engine *engine, d time.Duration) {
+func (g *guard) undecided(engine *replicaEngine, d time.Duration) {
 	for key, wants := range engine.wanted {
 		wants.late += d
 		g.world.tally.Latest = max(g.world.tally.Latest, wants.late)

@@ -7,7 +7,9 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shard"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
@@ -17,8 +19,8 @@ type replica struct {
 	process
 	memory    *cache.Cache
 	followers []*follower
-	engines   []*engine
-	share     shell.Share // of the keys of every controller
+	engines   []*replicaEngine
+	share     shard.Set // of the keys of every controller
 	folding   bool
 }
 
@@ -81,21 +83,21 @@ func (r *replica) behind() bool {
 
 // awake reports whether a replica has caught up, and can work.
 func (r *replica) awake() bool {
-	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *engine) bool { return !d.HasOpened() })
+	return !r.stalled() && !slices.ContainsFunc(r.engines, func(d *replicaEngine) bool { return !d.HasOpened() })
 }
 
 // fair is the replica's share of the keys, as far as it knows the others: it shares with the
 // replicas that are awake, or while none is, with all that run.
-func (r *replica) fair() (share shell.Share) {
+func (r *replica) fair() (share shard.Set) {
 	var there []*replica
 	for _, fit := range []func(*replica) bool{(*replica).awake, func(o *replica) bool { return !o.stalled() }} {
 		if there == nil {
 			there = slices.DeleteFunc(slices.Clone(r.world.replicas), func(o *replica) bool { return !fit(o) })
 		}
 	}
-	for shard := range shell.Shards {
-		if len(there) > 0 && there[shard%len(there)] == r {
-			share = share.With(shard)
+	for n := range shard.Count {
+		if len(there) > 0 && there[n%len(there)] == r {
+			share = share.With(n)
 		}
 	}
 	return share
@@ -118,7 +120,7 @@ func (r sharing) act() {
 type follower struct {
 	replica *replica
 	stream  *stream
-	engines []*engine // that read the kind
+	engines []*replicaEngine // that read the kind
 	folded  uint64
 	goal    uint64 // the end of the stream when the follower began
 	marked  bool   // a mark has shown that the kind is complete
@@ -233,10 +235,10 @@ func (f *follower) forget() {
 	f.replica.memory.Dealt(kind, f.goal)
 }
 
-// engine is an engine with its connection to the bus: requests that the bus has not carried
+// replicaEngine is an engine with its connection to the bus: requests that the bus has not carried
 // out, and answers that have not arrived.
-type engine struct {
-	*shell.Engine
+type replicaEngine struct {
+	*engine.Engine
 	replica  *replica
 	book     *book
 	reads    []kinds.Name
@@ -259,22 +261,22 @@ type engine struct {
 // wanted is how long a key has waited while every process ran.
 type wanted struct{ late time.Duration }
 
-func newEngine(r *replica, c reconcile.Any) *engine {
+func newEngine(r *replica, c reconcile.Any) *replicaEngine {
 	w, name := r.world, c.Describe().Name
-	d := &engine{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
+	d := &replicaEngine{replica: r, book: w.bus.books[name], reads: reads(c, w.served)}
 	d.heard, d.fired, d.breaks = len(d.book.outcomes), len(d.book.fired), d.book.breaks
 	d.wanted = map[events.Key]*wanted{}
 	watched := w.watched(c, d)
 	d.looks = watched.looks
 	r.memory.Register(watched.Describe())
-	d.Engine = shell.NewEngine(watched, r.memory, d, shell.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
+	d.Engine = engine.New(watched, r.memory, d, engine.Settings{Code: "sim", Pace: w.options.Pace}, r.clock())
 	return d
 }
 
 // own tells the engine which keys it owns. It need not decide about the others.
-func (d *engine) own(share shell.Share) {
+func (d *replicaEngine) own(share shard.Set) {
 	for key := range d.wanted {
-		if !share.Has(shell.Shard(key)) {
+		if !share.Has(shard.Of(key)) {
 			delete(d.wanted, key)
 		}
 	}
@@ -282,12 +284,12 @@ func (d *engine) own(share shell.Share) {
 }
 
 // maps records the keys that a change asks for, and returns those that the engine is told.
-func (d *engine) maps(keys []events.Key) []events.Key {
+func (d *replicaEngine) maps(keys []events.Key) []events.Key {
 	if !d.replica.folding || !d.HasOpened() {
 		return keys // an engine that opens asks about every key
 	}
 	for _, key := range keys {
-		if d.replica.share.Has(shell.Shard(key)) && d.wanted[key] == nil {
+		if d.replica.share.Has(shard.Of(key)) && d.wanted[key] == nil {
 			d.wanted[key] = &wanted{}
 		}
 	}
@@ -311,8 +313,8 @@ func reads(c reconcile.Any, served []kinds.Kind) []kinds.Name {
 	return out
 }
 
-// Store implements shell.IO.
-func (d *engine) Store(t events.Turn, expect uint64) {
+// Store implements engine.IO.
+func (d *replicaEngine) Store(t events.Turn, expect uint64) {
 	seen, connection := d.looks.of(t), d.connection
 	d.request(func() func() {
 		w := d.replica.world
@@ -337,8 +339,8 @@ func (d *engine) Store(t events.Turn, expect uint64) {
 	})
 }
 
-// Recall implements shell.IO.
-func (d *engine) Recall(key events.Key, of events.Lane) {
+// Recall implements engine.IO.
+func (d *replicaEngine) Recall(key events.Key, of events.Lane) {
 	d.request(func() func() {
 		w := d.replica.world
 		sequence, turn, outcome := d.book.last(lane{key, of})
@@ -350,13 +352,13 @@ func (d *engine) Recall(key events.Key, of events.Lane) {
 			err = errHiccup
 		}
 		return func() {
-			d.Recalled(key, of, shell.Past{Sequence: sequence, Turn: turn, Outcome: outcome}, err)
+			d.Recalled(key, of, engine.Past{Sequence: sequence, Turn: turn, Outcome: outcome}, err)
 		}
 	})
 }
 
-// Schedule implements shell.IO.
-func (d *engine) Schedule(wake events.Wake) {
+// Schedule implements engine.IO.
+func (d *replicaEngine) Schedule(wake events.Wake) {
 	d.request(func() func() {
 		w := d.replica.world
 		w.bus.schedule(wake)
@@ -368,27 +370,27 @@ func (d *engine) Schedule(wake events.Wake) {
 	})
 }
 
-// Reach implements shell.IO.
-func (d *engine) Reach(kind kinds.Name) {
+// Reach implements engine.IO.
+func (d *replicaEngine) Reach(kind kinds.Name) {
 	d.request(func() func() {
 		end := d.replica.world.bus.kinds[kind].end()
 		return func() { d.Reached(kind, end, nil) }
 	})
 }
 
-func (d *engine) request(r func() func()) { d.requests = append(d.requests, r) }
+func (d *replicaEngine) request(r func() func()) { d.requests = append(d.requests, r) }
 
 // The steps of an engine, each of which may happen when it is ready.
 type (
-	inspecting struct{ *engine } // notices that a stream has lost messages
-	hearing    struct{ *engine } // receives the next outcome of the stream
-	waking     struct{ *engine } // receives the next wake
-	turning    struct{ *engine } // makes a turn
-	asking     struct{ *engine } // has a request reach the bus
-	answering  struct{ *engine } // receives the answer to a request
+	inspecting struct{ *replicaEngine } // notices that a stream has lost messages
+	hearing    struct{ *replicaEngine } // receives the next outcome of the stream
+	waking     struct{ *replicaEngine } // receives the next wake
+	turning    struct{ *replicaEngine } // makes a turn
+	asking     struct{ *replicaEngine } // has a request reach the bus
+	answering  struct{ *replicaEngine } // receives the answer to a request
 )
 
-func (d *engine) actors() []actor {
+func (d *replicaEngine) actors() []actor {
 	return []actor{inspecting{d}, hearing{d}, waking{d}, turning{d}, asking{d}, answering{d}}
 }
 

@@ -92,9 +92,8 @@ func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 // time that following begins.
 func TestWhatWasMissedIsRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := cache.New()
-		memory.Register(toy().Describe())
-		l := NewLoop(&torn{parts: []part{{err: bus.ErrClosed}}}, toy(), memory, Settings{}, nil)
+		l := looped(&torn{parts: []part{{err: bus.ErrClosed}}}, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+		remember(t, l, 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -102,38 +101,14 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 			l.followOutcomes(ctx, func() {})
 		}()
 		for begun := range 2 {
-			e := l.engine.entry(web)
-			e.known = true
 			time.Sleep(time.Second) // virtual: beyond the pause after a break
 			synctest.Wait()
 			(<-l.inbox)()
-			if e.known {
+			if !recalls(t, l, 10) {
 				t.Errorf("the key is in no doubt although following began for the %d. time", begun+1)
 			}
 		}
 		cancel()
 		<-done
 	})
-}
-
-// A key that a message asks for goes before one that no message asks for, and one that only had
-// to be recalled goes before both.
-func TestTheUrgentGoFirst(t *testing.T) {
-	var q queue
-	unasked, asked, known, risen := &entry{}, &entry{}, &entry{}, &entry{}
-	q.push(unasked, epoch, whenIdle)
-	q.push(risen, epoch, whenIdle)
-	q.push(asked, epoch, afterChange)
-	q.push(known, epoch, afterChange)
-	q.push(risen, epoch, afterChange)
-	q.push(known, epoch, afterRecall)
-	q.push(known, epoch, whenIdle)
-	for i, want := range []*entry{known, asked, risen, unasked, nil} {
-		if got := q.pop(); got != want {
-			t.Errorf("number %d is another one", i)
-		}
-	}
-	if q.depth != 0 {
-		t.Errorf("the depth of an empty queue is %d", q.depth)
-	}
 }

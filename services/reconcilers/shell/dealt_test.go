@@ -8,10 +8,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 )
 
 // Changes that an earlier process has dealt with ask for no turns. If its position is not
@@ -74,33 +74,6 @@ func (b *predecessor) Acknowledged(context.Context, string) (uint64, bool, error
 	return b.left, b.known, nil
 }
 
-// A change is dealt with when each key that it asked for has had its turn, and that turn is
-// stored.
-func TestAChangeIsDealtWithWhenItsTurnIsStored(t *testing.T) {
-	o := open(t, Settings{Pace: -1})
-	is := func(what string, sets, pods uint64) {
-		t.Helper()
-		want := map[kinds.Name]uint64{kinds.ReplicaSets.Name: sets, kinds.Pods.Name: pods}
-		if got := o.engine.Dealt(); !cmp.Equal(got, want) {
-			t.Errorf("%s: dealt with up to %v, want %v", what, got, want)
-		}
-	}
-	o.change(kinds.Pods.Kind, events.Is, aPod("alone", "", 1))
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("db", 1, 0, 0, ""))
-	is("nothing was wanted", 1, 1)
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
-	is("while the key is recalled", 1, 1)
-	o.recalled(Past{}, Past{})
-	o.take(events.LaneWrite)
-	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 2))
-	is("while the turn is being stored", 1, 1)
-	o.answer(events.LaneWrite, 10, nil)
-	o.answer(o.take(events.LaneStatus).Lane, 11, nil)
-	is("when its turns are stored", 2, 2)
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 3, 1, ""))
-	is("while the write of before has no outcome", 2, 2)
-}
-
 // The loop reports the position a little later, without another event.
 func TestALoopTellsHowFarItGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +91,7 @@ func TestALoopTellsHowFarItGot(t *testing.T) {
 			t.Errorf("%d is dealt with before the loop was told", got)
 		}
 		for range 3 {
-			l.Do(func(d *Engine) { d.Folded(kinds.Pods.Name) })
+			l.Do(func(d *engine.Engine) { d.Folded(kinds.Pods.Name) })
 			synctest.Wait()
 		}
 		time.Sleep(2 * countEvery) // virtual

@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -61,17 +60,5 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 		if past := pasts[0]; past.Dropped != c.want || past.Sequence != 10 {
 			t.Errorf("%s: dropped is %t, want %t", name, past.Dropped, c.want)
 		}
-	}
-}
-
-// A key whose outcome was dropped has its next turn at once, behind the last one.
-func TestAKeyWhoseOutcomeWasDroppedGoesOn(t *testing.T) {
-	o := open(t, Settings{})
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	past := underWay(10)
-	past.Dropped = true
-	o.recalled(past, Past{})
-	if turn := o.take(events.LaneWrite); turn.expect != 10 || turn.Repeats != 0 {
-		t.Errorf("the next turn is %+v", turn)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -12,6 +11,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
+	"sync"
 )
 
 // Follower folds one kind's log into a memory, and tells the loops of the controllers that read
@@ -154,7 +155,7 @@ func (f *Follower) dealt() uint64 {
 func (f *Follower) take(batch []events.Message) error {
 	stored := batch[len(batch)-1].Time
 	f.Cache.Fold(f.Kind.Name, batch)
-	f.tell(func(d *Engine) { d.Folded(f.Kind.Name) })
+	f.tell(func(d *engine.Engine) { d.Folded(f.Kind.Name) })
 	if err := f.checkCensus(); err != nil {
 		return err
 	}
@@ -221,7 +222,7 @@ func (f *Follower) open() {
 	}
 	f.stopWaiting()
 	f.opened = true
-	f.tell(func(d *Engine) { d.Open(f.Kind.Name) })
+	f.tell(func(d *engine.Engine) { d.Open(f.Kind.Name) })
 }
 
 // isConsistent reports whether nothing contradicts what has been folded: no damage, no relist in
@@ -239,11 +240,11 @@ func (f *Follower) forget() {
 	}
 	keys := f.Cache.Forget(f.Kind.Name)
 	for _, l := range f.Loops {
-		l.Do(func(d *Engine) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
+		l.Do(func(d *engine.Engine) { d.Forgot(f.Kind.Name, keys[l.Name()]) })
 	}
 }
 
-func (f *Follower) tell(say func(*Engine)) {
+func (f *Follower) tell(say func(*engine.Engine)) {
 	for _, l := range f.Loops {
 		l.Do(say)
 	}

@@ -327,8 +327,8 @@ func TestWhatIsForgottenAfterASession(t *testing.T) {
 			if gone := errors.Is(c.ends, bus.ErrNoStream); errors.Is(err, bus.ErrNoStream) != gone || !gone && err != nil || follows(memory, "pods") == gone {
 				t.Errorf("%s: it ended with %v, and the kind is known: %t", what, err, follows(memory, "pods"))
 			}
-			if forgot := memory.Count("pods") == 0; forgot != c.forgets || l.engine.forgotten["pods"] != c.forgets || l.engine.shut["pods"] != c.forgets {
-				t.Errorf("%s: it is forgotten: %t, and it is shut for %v", what, forgot, l.engine.shut)
+			if forgot := memory.Count("pods") == 0; forgot != c.forgets || forgotten(l, "pods") != c.forgets || isShut(l, "pods") != c.forgets {
+				t.Errorf("%s: it is forgotten: %t, and it is shut: %+v", what, forgot, l.engine.Key(web).Checks[0])
 			}
 			if told := len(trouble) == 1 && trouble[0] == c.ends; told != (what == "damaged") {
 				t.Errorf("%s: told is %v", what, trouble)
@@ -341,3 +341,28 @@ func TestWhatIsForgottenAfterASession(t *testing.T) {
 type hearing struct{ *telling }
 
 func (hearing) Broadcast(string, []byte) error { return nil }
+
+// A follower tries again four times a second, and not at once.
+func TestAFollowerTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &shrunk{err: errors.New("away")}
+		asked := 0
+		counting := countingBus{b, &asked}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+1)
+		defer cancel()
+		f := &Follower{Bus: counting, Cache: cache.New(), Kind: kinds.Pods.Kind}
+		if err := f.Follow(ctx); err != nil || asked != 41 {
+			t.Errorf("in ten seconds it asked %d times, %v", asked, err)
+		}
+	})
+}
+
+type countingBus struct {
+	*shrunk
+	asked *int
+}
+
+func (c countingBus) StreamState(ctx context.Context, stream string) (bus.State, error) {
+	*c.asked++
+	return c.shrunk.StreamState(ctx, stream)
+}

@@ -49,17 +49,17 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 			trust, err := sign.TrustFile(keys.Outcomes.Public, nil)
 			must(err)
 			refused := 0
-			o := begun(t, Settings{Signatures: Signatures{Outcomes: trust, Refused: func(events.Message, error) { refused++ }}})
 			m, err := events.EncodeJSON(events.Outcome{
-				Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{created("p", "5")},
+				Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Applied, Ref: podOf("p"), UID: "uid-x", Version: "5"}},
 			}, events.Trace{})
 			must(err)
 			m.Sequence, m.Time, m.Header["Nats-Msg-Id"] = 3, time.Now(), []string{"10"}
 			if signed {
 				writing.Outcome(m, "10", m.Time)
 			}
-			l := NewLoop(&outcomesBus{said: []events.Message{m}}, toy(), o.memory, Settings{}, nil)
-			l.engine = o.engine
+			by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { refused++ }}
+			l := looped(&outcomesBus{said: []events.Message{m}}, toy(), Settings{Signatures: by}, nil, aSet("web", 1, 1, 0, ""))
+			remember(t, l, 10)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go l.followOutcomes(ctx, func() {})
@@ -67,8 +67,8 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 			for len(l.inbox) > 0 {
 				(<-l.inbox)()
 			}
-			if write := o.engine.entries[web].write; (write.outcome == 10) != signed || (refused == 0) != signed {
-				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, write.outcome, refused)
+			if write := l.engine.Key(web).Write; (write.Outcome == 10) != signed || (refused == 0) != signed {
+				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, write.Outcome, refused)
 			}
 		})
 	}

@@ -12,14 +12,17 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/shard"
 )
 
 // Loop runs one engine against a bus. All events of the engine go through one channel to one
 // goroutine.
 type Loop struct {
 	bus       bus.Bus
-	engine    *Engine
+	engine    *engine.Engine
+	settings  Settings
 	inbox     chan func()
 	clock     func() time.Time
 	settled   chan struct{} // closed when Run has returned
@@ -34,11 +37,11 @@ type Loop struct {
 	storing int
 
 	mu       sync.Mutex
-	tally    Tally
+	tally    engine.Tally
 	dealt    map[kinds.Name]uint64 // by kind: the sequence up to which the engine has dealt with changes
 	counted  time.Time             // when dealt was last computed
 	stale    bool                  // dealt may be out of date
-	parked   []Parked
+	parked   []engine.Parked
 	opened   bool  // the engine has been open once
 	failure  error // the last error of the loop's own streams
 	failedAt time.Time
@@ -46,6 +49,17 @@ type Loop struct {
 	working  bool      // the engine may have work
 	busy     time.Time // when the present step began; zero between steps
 	worked   func(time.Duration)
+}
+
+// Settings are a loop's settings: those of its engine, and what the loop alone needs. The zero
+// value means the defaults. The loop sets Suspect itself.
+type Settings struct {
+	engine.Settings
+	// Signatures sign turns and verify outcomes.
+	Signatures Signatures
+	// Lost is told that a stream of the controller has lost messages that the bus had
+	// acknowledged, and what; may be nil.
+	Lost func(stream string, what error)
 }
 
 const (
@@ -68,11 +82,10 @@ func NewLoop(b bus.Bus, controller reconcile.Any, c *cache.Cache, settings Setti
 		settled: make(chan struct{}), calls: make(chan struct{}, maxCalls), worked: worked,
 	}
 	settings.Suspect = l.suspect
-	l.engine = NewEngine(controller, c, &busIO{loop: l}, settings, l.clock())
+	l.settings = settings
+	l.engine = engine.New(controller, c, &busIO{loop: l}, settings.Settings, l.clock())
 	l.witnesses = newWitnesses(l.Name())
-	if l.engine.every {
-		l.engine.Shut(unfound) // decide nothing before discovery has found the kinds
-	}
+	l.engine.AwaitDiscovery()
 	return l
 }
 
@@ -80,7 +93,7 @@ func NewLoop(b bus.Bus, controller reconcile.Any, c *cache.Cache, settings Setti
 func (l *Loop) Name() string { return l.engine.Name() }
 
 // Description is the description of the controller. It never changes.
-func (l *Loop) Description() reconcile.Description { return l.engine.described }
+func (l *Loop) Description() reconcile.Description { return l.engine.Description() }
 
 // Shut keeps the engine from deciding until the kind has been folded. It must not be called
 // once Run has begun; [Loop.ShutNow] may be.
@@ -90,7 +103,7 @@ func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
 // ended.
 func (l *Loop) ShutNow(kind kinds.Name) {
 	shut := make(chan struct{})
-	if !l.Do(func(d *Engine) { d.Shut(kind); close(shut) }) {
+	if !l.Do(func(d *engine.Engine) { d.Shut(kind); close(shut) }) {
 		return
 	}
 	select {
@@ -100,11 +113,11 @@ func (l *Loop) ShutNow(kind kinds.Name) {
 }
 
 // Own sets the share of the controller's keys that this replica owns.
-func (l *Loop) Own(share Share) { l.Do(func(d *Engine) { d.Own(share) }) }
+func (l *Loop) Own(share shard.Set) { l.Do(func(d *engine.Engine) { d.Own(share) }) }
 
 // Do runs f on the loop's goroutine, in the order of the calls. It returns false when the loop
 // has ended.
-func (l *Loop) Do(f func(*Engine)) bool {
+func (l *Loop) Do(f func(*engine.Engine)) bool {
 	select {
 	case l.inbox <- func() { f(l.engine) }:
 		return true
@@ -224,7 +237,7 @@ func (l *Loop) finishCalls() {
 }
 
 // Tally is what the engine has done so far.
-func (l *Loop) Tally() Tally {
+func (l *Loop) Tally() engine.Tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tally
@@ -233,7 +246,7 @@ func (l *Loop) Tally() Tally {
 // Backlog is, by kind, the oldest change that waits for its turn. ok is false when the loop
 // does not answer before the context ends.
 func (l *Loop) Backlog(ctx context.Context) (backlog map[kinds.Name]cache.Backlog, ok bool) {
-	return ask(ctx, l, (*Engine).Backlog)
+	return ask(ctx, l, (*engine.Engine).Backlog)
 }
 
 // queue queues say for the loop's goroutine. It returns false when the loop has ended, or has
@@ -256,7 +269,7 @@ func (l *Loop) HasOpened() bool {
 }
 
 // Parked are the parked keys and messages, sorted by key.
-func (l *Loop) Parked() []Parked {
+func (l *Loop) Parked() []engine.Parked {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.parked
@@ -274,7 +287,7 @@ func (l *Loop) Busy() time.Duration {
 
 // call runs a blocking operation on its own goroutine, at most maxCalls at once, and passes its
 // answer to the engine.
-func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
+func (l *Loop) call(run func(ctx context.Context) func(*engine.Engine)) {
 	go func() {
 		growstack.Grow()
 		l.calls <- struct{}{}
@@ -284,11 +297,11 @@ func (l *Loop) call(run func(ctx context.Context) func(*Engine)) {
 }
 
 // store is a call that counts as storing until the engine has its answer.
-func (l *Loop) store(run func(ctx context.Context) func(*Engine)) {
+func (l *Loop) store(run func(ctx context.Context) func(*engine.Engine)) {
 	l.storing++
-	l.call(func(ctx context.Context) func(*Engine) {
+	l.call(func(ctx context.Context) func(*engine.Engine) {
 		answer := run(ctx)
-		return func(d *Engine) {
+		return func(d *engine.Engine) {
 			l.storing--
 			answer(d)
 		}
@@ -296,7 +309,7 @@ func (l *Loop) store(run func(ctx context.Context) func(*Engine)) {
 }
 
 // respond runs a blocking operation and passes its answer to the engine.
-func (l *Loop) respond(run func(ctx context.Context) func(*Engine)) {
+func (l *Loop) respond(run func(ctx context.Context) func(*engine.Engine)) {
 	// A turn in flight is stored even while the process is ending.
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
@@ -306,26 +319,26 @@ func (l *Loop) respond(run func(ctx context.Context) func(*Engine)) {
 // suspect asks the watchers to compare a kind with the API server.
 func (l *Loop) suspect(d events.Damage) {
 	d.By = l.Name()
-	l.call(func(ctx context.Context) func(*Engine) {
+	l.call(func(ctx context.Context) func(*engine.Engine) {
 		if err := suspect(ctx, l.bus, d); err != nil {
 			l.fail(err)
 		}
-		return func(*Engine) {}
+		return func(*engine.Engine) {}
 	})
 }
 
 // busIO is the IO of an engine on a bus.
 type busIO struct{ loop *Loop }
 
-var _ IO = (*busIO)(nil)
+var _ engine.IO = (*busIO)(nil)
 
 func (o *busIO) Store(t events.Turn, expect uint64) {
-	o.loop.store(func(ctx context.Context) func(*Engine) {
+	o.loop.store(func(ctx context.Context) func(*engine.Engine) {
 		sequence, err := o.loop.sendTurn(ctx, t, expect)
 		if err == nil {
 			o.loop.witnesses.observe(subject.TurnStream(t.Controller), sequence, subject.Turn(t.Controller, t.Lane, t.Key))
 		}
-		return func(d *Engine) { d.Stored(t.Key, t.Lane, sequence, err) }
+		return func(d *engine.Engine) { d.Stored(t.Key, t.Lane, sequence, err) }
 	})
 }
 
@@ -334,15 +347,15 @@ func (o *busIO) Recall(key events.Key, lane events.Lane) {
 }
 
 func (o *busIO) Schedule(w events.Wake) {
-	o.loop.store(func(ctx context.Context) func(*Engine) {
+	o.loop.store(func(ctx context.Context) func(*engine.Engine) {
 		err := o.loop.bus.Schedule(ctx, w)
-		return func(d *Engine) { d.Scheduled(w.Key, w.At, err) }
+		return func(d *engine.Engine) { d.Scheduled(w.Key, w.At, err) }
 	})
 }
 
 func (o *busIO) Reach(kind kinds.Name) {
-	o.loop.call(func(ctx context.Context) func(*Engine) {
+	o.loop.call(func(ctx context.Context) func(*engine.Engine) {
 		found, err := logEnd(ctx, o.loop.bus, kind)
-		return func(d *Engine) { d.Reached(kind, found, err) }
+		return func(d *engine.Engine) { d.Reached(kind, found, err) }
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -50,7 +52,11 @@ func (b *counter) Schedule(_ context.Context, w events.Wake) error {
 
 // looped is a loop of a controller with some sets in its memory, and asks about all of them.
 func looped(b bus.Bus, c reconcile.Any, settings Settings, worked func(time.Duration), sets ...*appsv1.ReplicaSet) *Loop {
-	memory := cache.New()
+	return loopedOn(cache.New(), b, c, settings, worked, sets...)
+}
+
+// loopedOn is looped on a given memory.
+func loopedOn(memory *cache.Cache, b bus.Bus, c reconcile.Any, settings Settings, worked func(time.Duration), sets ...*appsv1.ReplicaSet) *Loop {
 	memory.Follow(kinds.ReplicaSets.Kind)
 	memory.Follow(kinds.Pods.Kind)
 	memory.Register(c.Describe())
@@ -95,8 +101,8 @@ func TestALoopStoresNoOldDecision(t *testing.T) {
 			t.Errorf("in time: stored as %d, %v", sequence, err)
 		}
 		time.Sleep(1)
-		if _, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 0), 1); !errors.Is(err, ErrStale) {
-			t.Errorf("too late: %v, want %v", err, ErrStale)
+		if _, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 0), 1); !errors.Is(err, engine.ErrStale) {
+			t.Errorf("too late: %v, want %v", err, engine.ErrStale)
 		}
 		if sequence, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 1), 1); sequence != 2 || err != nil {
 			t.Errorf("a repetition: stored as %d, %v", sequence, err)
@@ -165,10 +171,10 @@ func TestCallsAreBounded(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
 		var begun atomic.Int32
 		for range 300 {
-			l.call(func(ctx context.Context) func(*Engine) {
+			l.call(func(ctx context.Context) func(*engine.Engine) {
 				begun.Add(1)
 				<-ctx.Done()
-				return func(*Engine) {}
+				return func(*engine.Engine) {}
 			})
 		}
 		time.Sleep(5*time.Second - 1) // virtual
@@ -230,7 +236,7 @@ func TestTurnsAreMadeInBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
 		for range 10 {
-			l.Do(func(d *Engine) { d.Ask(web) })
+			l.Do(func(d *engine.Engine) { d.Ask(web) })
 		}
 		stop := runs(t, l)
 		if n := l.Tally().Nothing; n != 1 {
@@ -270,7 +276,7 @@ func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 		if l.HasOpened() {
 			t.Error("it is awake, and nothing was found")
 		}
-		l.Do(func(d *Engine) { d.Discover(); d.Discovered() })
+		l.Do(func(d *engine.Engine) { d.Discover(); d.Discovered() })
 		if synctest.Wait(); !l.HasOpened() {
 			t.Error("everything is found, and it is not awake")
 		}
@@ -281,13 +287,14 @@ func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 // An open engine's loop computes ten times a second how far changes have been dealt with.
 func TestHowOftenItIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
+		memory := cache.New()
+		l := loopedOn(memory, &counter{stock: stocked(t, 0)}, toy(), Settings{}, nil)
 		l.engine.Shut("pods")
 		is := func(what string, version int, want uint64, stale bool) {
 			t.Helper()
 			if version > 0 {
 				m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 0, 0, ""), uint64(version))
-				l.engine.cache.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+				memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
 				l.engine.Folded(kinds.ReplicaSets.Name)
 				l.runTurns()
 			}
@@ -310,12 +317,13 @@ func TestHowOftenItIsCounted(t *testing.T) {
 // A running loop answers questions about the present state of its engine.
 func TestALoopAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := looped(&counter{stock: stocked(t, 0)}, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+		memory := cache.New()
+		l := loopedOn(memory, &counter{stock: stocked(t, 0)}, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
 		l.Shut("pods")
 		stop := runs(t, l)
 		m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""), 2)
-		l.engine.cache.Fold(kinds.ReplicaSets.Name, []events.Message{m})
-		l.Do(func(d *Engine) { d.Folded(kinds.ReplicaSets.Name) })
+		memory.Fold(kinds.ReplicaSets.Name, []events.Message{m})
+		l.Do(func(d *engine.Engine) { d.Folded(kinds.ReplicaSets.Name) })
 		synctest.Wait()
 		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
 			t.Errorf("at first it says that it stalls: %+v, %t", s, known)
@@ -348,14 +356,24 @@ func TestALoopAnswers(t *testing.T) {
 // An engine that asks for the end of a kind gets that of the kind's log.
 func TestALoopTellsWhereAKindEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := looped(&counter{stock: stocked(t, 3)}, toy(), Settings{}, nil)
-		e := l.engine.entry(web)
-		e.write.effects = []effect{{Effect: cache.Effect{Result: events.Result{Ref: podOf("p"), Version: "9"}}, asked: true}}
-		l.engine.awaitKind(e, "pods")
-		l.engine.io.Reach("pods")
+		memory := cache.New()
+		l := loopedOn(memory, &counter{stock: stocked(t, 3)}, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+		remember(t, l, 10)
+		fold := func(at uint64) {
+			memory.Fold("pods", []events.Message{markAt(kinds.Pods.Kind, "9", at)})
+			l.engine.Folded("pods")
+		}
+		unseen := func() []events.Ref { return l.engine.Key(web).Write.Unseen }
+		// Pod p was created and deleted, and the log has kept neither.
+		l.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Applied, Ref: podOf("p"), Version: "9"}}})
+		fold(2)
+		l.engine.Advance(l.clock().Add(2 * time.Second)) // the patience
 		(<-l.inbox)()
-		if e.write.effects[0].Goal != 4 {
-			t.Errorf("it goes as far as %d", e.write.effects[0].Goal)
+		if got := unseen(); len(got) != 1 {
+			t.Errorf("before the end of the log is folded, it waits for %v", got)
+		}
+		if fold(3); len(unseen()) != 0 {
+			t.Errorf("it goes beyond the end of the log, and waits for %v", unseen())
 		}
 	})
 }
@@ -375,15 +393,15 @@ func TestASuspicionIsTold(t *testing.T) {
 			})
 		}()
 		synctest.Wait()
-		gone := events.Result{Ref: podOf("p"), UID: "u", Removed: true}
+		gone := events.Damage{Kind: "pods", Suspected: true, About: podOf("p"), UID: "u", Removed: true}
 		l := looped(&counter{stock: b}, toy(), Settings{}, nil)
-		l.engine.reportDivergence(gone)
+		l.settings.Suspect(gone)
 		synctest.Wait()
 		if len(heard) != 1 || heard[0].By != "toy" || heard[0].Kind != "pods" || l.Trouble() != nil {
 			t.Errorf("heard are %+v; its trouble is %v", heard, l.Trouble())
 		}
 		l = looped(failing{stock: b, state: errors.New("away")}, toy(), Settings{}, nil)
-		l.engine.reportDivergence(gone)
+		l.settings.Suspect(gone)
 		synctest.Wait()
 		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods") || len(heard) != 1 {
 			t.Errorf("its trouble is %v, heard are %d", err, len(heard))
@@ -391,4 +409,105 @@ func TestASuspicionIsTold(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// Shutter returns when the running engine is shut.
+func TestAnEngineIsShutWhenItIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := cache.New()
+		m.Register(toy().Describe())
+		l := NewLoop(&shrunk{}, toy(), m, Settings{}, nil)
+		shut := false
+		go func() { l.ShutNow("pods"); shut = true }()
+		synctest.Wait()
+		if shut {
+			t.Error("it is shut before it runs")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		synctest.Wait()
+		if !shut || !isShut(l, "pods") {
+			t.Error("it is not shut")
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// A decision that does not end keeps the engine from reporting it: the loop does.
+func TestADecisionThatDoesNotEndStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := cache.New()
+		memory.Register(toy().Describe())
+		l := NewLoop(&torn{}, toy(), memory, Settings{}, nil)
+		l.publish()
+		ask := func() (events.Stall, bool) {
+			s, stalled, _ := l.stalled()
+			return s, stalled
+		}
+		l.setBusy(time.Now())
+		time.Sleep(events.StallAfter - 1) // virtual
+		if s, stalled := ask(); stalled {
+			t.Errorf("too early: %+v", s)
+		}
+		time.Sleep(1)
+		if s, stalled := ask(); !stalled || s.Condition != events.Deciding {
+			t.Errorf("it says %+v (%t)", s, stalled)
+		}
+		l.publish()
+		for range 200 { // like a stream that cannot be read
+			l.fail(errors.New("no such stream"))
+			time.Sleep(200 * time.Millisecond)
+		}
+		if s, stalled := ask(); !stalled || s.Condition != events.BusRefuses || s.Detail != "no such stream" {
+			t.Errorf("it says %+v (%t)", s, stalled)
+		}
+		time.Sleep(recent)
+		if s, stalled := ask(); stalled {
+			t.Errorf("it still says %+v", s)
+		}
+	})
+}
+
+// remember gives the engine of a loop the past of the key web: a turn of the write lane at a
+// sequence, without an outcome. The key's set must want something that it does not have.
+func remember(t *testing.T, l *Loop, turn uint64) {
+	t.Helper()
+	l.engine.Ask(web)
+	if !recalls(t, l, turn) {
+		t.Fatal("a key that is not known is not recalled")
+	}
+}
+
+// recalls lets the engine work, and reports whether it recalls a key. It answers with the past that
+// remember gives.
+func recalls(t *testing.T, l *Loop, turn uint64) bool {
+	t.Helper()
+	for l.engine.Step() {
+	}
+	sought := l.sought
+	l.sought = nil
+	for _, at := range sought {
+		past := engine.Past{}
+		if at.lane == events.LaneWrite {
+			past = engine.Past{Sequence: turn, Turn: &events.Turn{Controller: "toy", Key: at.key, Lane: at.lane}}
+		}
+		l.engine.Recalled(at.key, at.lane, past, nil)
+	}
+	for l.engine.Step() {
+	}
+	return len(sought) > 0
+}
+
+// isShut reports whether a loop's engine is shut for a kind.
+func isShut(l *Loop, kind string) bool {
+	first := l.engine.Key(events.Key{}).Checks[0]
+	shut := first.Condition == events.NotRead || first.Condition == events.EpochNotTold || first.Condition == events.CacheInconsistent
+	return shut && slices.Contains(strings.Split(first.About, ", "), kind)
+}
+
+// forgotten reports whether a loop's engine is shut for a kind that was forgotten.
+func forgotten(l *Loop, kind string) bool {
+	return isShut(l, kind) && l.engine.Key(events.Key{}).Checks[0].Condition == events.CacheInconsistent
 }

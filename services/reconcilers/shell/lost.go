@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/engine"
+	"sync"
 )
 
 // The bus may lose messages that it has acknowledged: a server without power loses what it had
@@ -192,10 +193,10 @@ func (l *Loop) checkStream(ctx context.Context, stream string) error {
 	if lost == nil {
 		return nil
 	}
-	if l.engine.settings.Lost != nil {
-		l.engine.settings.Lost(stream, lost)
+	if l.settings.Lost != nil {
+		l.settings.Lost(stream, lost)
 	}
-	l.Do(func(d *Engine) { d.Lost(stream) })
+	l.Do(func(d *engine.Engine) { d.Lost(stream) })
 	return nil
 }
 
@@ -214,30 +215,4 @@ func (l *Loop) checkWitness(ctx context.Context, stream string) (now bus.State, 
 		l.witnesses.confirm(stream, w, now)
 	}
 	return now, lost, err
-}
-
-// Lost says that a stream of this controller has lost messages that the bus had acknowledged:
-// turns whose changes were dealt with, outcomes that a fence rests on, or wakes. The engine
-// recalls every key, asks about it again, and sets its wake anew.
-func (d *Engine) Lost(stream string) {
-	keys, _ := d.keys()
-	for _, e := range d.sorted() {
-		switch stream {
-		case subject.WakeStream:
-			e.wake = time.Time{}
-		case subject.OutcomeStream(d.name):
-			// The record has lost outcomes that this engine has heard: a turn whose outcome the
-			// stream lacks is stored again, and then gets one.
-			e.write.outcome, e.status.outcome = 0, 0
-		}
-		e.invalidate()
-	}
-	for _, k := range keys {
-		if d.owns(k) {
-			d.entry(k).mustRecall = stream != subject.WakeStream
-		}
-	}
-	for _, e := range d.sorted() {
-		d.enqueue(e, whenIdle)
-	}
 }

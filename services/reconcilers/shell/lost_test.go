@@ -10,51 +10,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
-
-// The outcomes of turns that were settled long ago are lost. The engine recalls even a key that
-// wants nothing, and stores its turn again, so that the record has the outcome.
-func TestLostOutcomesAreFoundAgain(t *testing.T) {
-	o := begun(t, Settings{})
-	o.outcome(events.LaneWrite, 10, created("p", "5"))
-	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
-	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 6, 1, 1, ""))
-	o.run()
-	o.none()
-	o.engine.Lost(subject.OutcomeStream("toy"))
-	o.run()
-	o.recalled(underWay(10), Past{})
-	o.none()
-	o.attend(12 * time.Second)
-	o.recalled(underWay(10), Past{})
-	if again := o.take(events.LaneWrite); again.Repeats != 10 {
-		t.Errorf("stored %+v", again)
-	}
-}
-
-// A turn whose change was dealt with long ago is lost.
-func TestALostTurnIsMadeAgain(t *testing.T) {
-	o := begun(t, Settings{})
-	o.engine.Lost(subject.TurnStream("toy"))
-	o.run()
-	o.recalled(Past{}, Past{})
-	if turn := o.take(events.LaneWrite); turn.expect != 0 || turn.Repeats != 0 {
-		t.Errorf("stored %+v", turn)
-	}
-}
-
-func TestLostWakesAreSetAgain(t *testing.T) {
-	o := open(t, Settings{})
-	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "wakes"))
-	o.engine.Scheduled(web, o.wakes[0].At, nil)
-	o.engine.Lost(subject.WakeStream)
-	o.run()
-	if len(o.wakes) != 2 || !o.wakes[1].At.Equal(o.wakes[0].At) {
-		t.Errorf("the wakes are %+v", o.wakes)
-	}
-}
 
 // tape is a bus with one stream.
 type tape struct {
@@ -108,46 +65,6 @@ func TestALossIsToldOnce(t *testing.T) {
 	l.record(stream, now, true)
 	if lost, err := loss(t.Context(), tape{}, stream, l.get(stream), now); err != nil || lost != nil {
 		t.Errorf("lost again: %v (%v)", lost, err)
-	}
-}
-
-// The result of a recall that began before a loss may be lost by now, and its two halves may be
-// from before and after. The key is recalled again before the engine decides, and its turn is
-// stored behind the last one that the stream has then.
-func TestARecallFromBeforeTheLossDoesNotCount(t *testing.T) {
-	before := Past{Sequence: 9, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 9}}
-	after := Past{Sequence: 3, Turn: &events.Turn{}, Outcome: &events.Outcome{Key: web, Lane: events.LaneWrite, Turn: 3}}
-	lost := map[string]func(o *office){
-		"a stream of turns":    func(o *office) { o.engine.Lost(subject.TurnStream("toy")) },
-		"a stream of outcomes": func(o *office) { o.engine.Lost(subject.OutcomeStream("toy")) },
-		"perhaps either":       func(o *office) { o.engine.Invalidate() },
-	}
-	for name, lose := range lost {
-		for answered := range 3 { // how many answers of the recall came before
-			o := open(t, Settings{})
-			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-			if got := o.takeRecalls(); len(got) != 2 {
-				t.Fatalf("recalls are %v", got)
-			}
-			answers := []func(){
-				func() { o.engine.Recalled(web, events.LaneWrite, before, nil) },
-				func() { o.engine.Recalled(web, events.LaneStatus, Past{}, nil) },
-			}
-			for _, answer := range answers[:answered] {
-				answer()
-			}
-			lose(o)
-			for _, answer := range answers[answered:] {
-				answer()
-			}
-			o.run()
-			o.none()
-			o.pass(time.Second)
-			o.recalled(after, Past{})
-			if turn := o.take(events.LaneWrite); turn.expect != 3 {
-				t.Errorf("%s is lost after %d answers: stored behind %d, want 3", name, answered, turn.expect)
-			}
-		}
 	}
 }
 
@@ -262,7 +179,7 @@ func TestAServerThatLagsHasLostNothing(t *testing.T) {
 			t.Errorf("%v after %v and %d looks; the engine is told %d things", err, time.Since(began), b.looked[stream], len(l.inbox))
 		}
 		b.state, b.later = bus.State{First: 1, Last: 4, Created: epoch}, bus.State{}
-		l.engine.settings.Lost = nil // without a receiver
+		l.settings.Lost = nil // without a receiver
 		if err := l.checkStream(t.Context(), stream); err != nil || len(l.inbox) != 1 {
 			t.Errorf("of a loss: %v, and the engine is told %d things", err, len(l.inbox))
 		}
@@ -279,23 +196,5 @@ func TestTheLastMessageIsTheWitness(t *testing.T) {
 	}
 	if restRead != 10*time.Minute {
 		t.Errorf("a witness is read again after %v", restRead)
-	}
-}
-
-// A loss concerns only the keys that this replica owns.
-func TestALossConcernsOwnKeys(t *testing.T) {
-	o := open(t, Settings{})
-	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
-	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("db", 2, 0, 0, ""))
-	o.run()
-	o.engine.Own(Everything &^ Share(0).With(Shard(web)))
-	o.engine.Lost(subject.TurnStream("toy"))
-	for key, e := range o.engine.entries {
-		if key == web || !e.mustRecall {
-			t.Errorf("%v is to be recalled: %t", key, e.mustRecall)
-		}
-	}
-	if len(o.engine.entries) != 1 {
-		t.Errorf("%d keys are known", len(o.engine.entries))
 	}
 }

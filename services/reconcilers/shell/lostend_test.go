@@ -50,7 +50,7 @@ func TestALostEndIsAskedAbout(t *testing.T) {
 					}
 					synctest.Wait()
 					last, asked := b.lastReport()
-					if opened := !l.engine.shut["pods"]; opened != tc.opened || asked < tc.asked {
+					if opened := !isShut(l, "pods"); opened != tc.opened || asked < tc.asked {
 						t.Errorf("opened: %t, asked %d times", opened, asked)
 					}
 					if tc.spoken == nil && asked > 0 && (last.End != 2 || last.Kind != "pods" || last.Hole.Reason != "the log has lost its end") {

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 )
 
 // The loop recalls keys in batches. When an owner of a thousand objects is deleted, the engine
@@ -36,7 +37,7 @@ type recallBus interface {
 // recall looks up the past of each lane in the streams, in the order of lanes. It reads the
 // last turns before the last outcomes: an outcome stored in between answers a turn that was
 // read or a later one, so none is missing.
-func recall(ctx context.Context, b recallBus, controller string, lanes []laneOf, by Signatures) ([]Past, error) {
+func recall(ctx context.Context, b recallBus, controller string, lanes []laneOf, by Signatures) ([]engine.Past, error) {
 	asked, answers := make([]string, len(lanes)), make([]string, len(lanes))
 	for i, l := range lanes {
 		asked[i], answers[i] = subject.Turn(controller, l.lane, l.key), subject.Outcome(controller, l.lane, l.key)
@@ -49,7 +50,7 @@ func recall(ctx context.Context, b recallBus, controller string, lanes []laneOf,
 	if err != nil {
 		return nil, fmt.Errorf("recall outcomes of %s: %w", controller, err)
 	}
-	pasts, reach := make([]Past, len(lanes)), outcomeReach{bus: b, controller: controller}
+	pasts, reach := make([]engine.Past, len(lanes)), outcomeReach{bus: b, controller: controller}
 	for i := range lanes {
 		turn, some := turns[asked[i]]
 		past := by.pastOf(turn, some, outcomes[answers[i]])
@@ -64,7 +65,7 @@ func recall(ctx context.Context, b recallBus, controller string, lanes []laneOf,
 }
 
 // pastOf is the past of a lane, from its last turn, if there is one, and its last outcome.
-func (s Signatures) pastOf(turn events.Message, some bool, outcome events.Message) (past Past) {
+func (s Signatures) pastOf(turn events.Message, some bool, outcome events.Message) (past engine.Past) {
 	if some {
 		past.Sequence = turn.Sequence
 		// A turn that cannot be decoded, or that no reconciler signed, still has its place in
@@ -139,12 +140,12 @@ func (l *Loop) recallSought() {
 		lanes := l.sought[:n:n]
 		l.sought = l.sought[n:]
 		l.recalls++
-		go l.respond(func(ctx context.Context) func(*Engine) {
-			pasts, err := recall(ctx, l.bus, l.Name(), lanes, l.engine.settings.Signatures)
+		go l.respond(func(ctx context.Context) func(*engine.Engine) {
+			pasts, err := recall(ctx, l.bus, l.Name(), lanes, l.settings.Signatures)
 			if err != nil {
-				pasts = make([]Past, len(lanes))
+				pasts = make([]engine.Past, len(lanes))
 			}
-			return func(d *Engine) {
+			return func(d *engine.Engine) {
 				l.recalls--
 				for i, at := range lanes {
 					d.Recalled(at.key, at.lane, pasts[i], err)

@@ -195,8 +195,7 @@ func TestHowMuchIsRecalledTogether(t *testing.T) {
 	}
 	b := &library{}
 	l := multitude(b, 0)
-	l.engine.entry(web).parking = "it breaks"
-	l.engine.recallPark(l.engine.entry(web))
+	(&busIO{l}).Recall(web, events.LanePark)
 	l.recallSought()
 	(<-l.inbox)()
 	if want := []string{"TURN_toy 1", "OUTCOME_toy 1"}; !slices.Equal(b.asked, want) {
@@ -217,5 +216,77 @@ func TestNoOutcomeIsNoForgery(t *testing.T) {
 	by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { t.Error("an outcome that is not there is refused") }}
 	if past := by.pastOf(events.Message{}, false, events.Message{Time: time.Now()}); past.Outcome != nil || past.Sequence != 0 {
 		t.Errorf("remembered is %+v", past)
+	}
+}
+
+// A turn has taken the sequence of a lost one if the outcome cannot be the turn's own.
+func TestATurnInThePlaceOfALostOne(t *testing.T) {
+	turn := &events.Turn{Now: epoch}
+	message := events.Message{Sequence: 7, Time: epoch}
+	stored := func(after time.Duration) events.Message { return events.Message{Time: epoch.Add(after)} }
+	for what, c := range map[string]struct {
+		turn    *events.Turn
+		outcome events.Message
+		of      events.Outcome
+		is      bool
+	}{
+		"an earlier outcome":              {turn, stored(0), events.Outcome{Turn: 6}, false},
+		"its own":                         {turn, stored(0), events.Outcome{Turn: 7, Decided: epoch}, false},
+		"its own, that does not say when": {turn, stored(0), events.Outcome{Turn: 7}, false},
+		"decided at another moment":       {turn, stored(0), events.Outcome{Turn: 7, Decided: epoch.Add(1)}, true},
+		"stored before it":                {turn, stored(-time.Second - 1), events.Outcome{Turn: 7, Decided: epoch}, true},
+		"stored a second before it":       {turn, stored(-time.Second), events.Outcome{Turn: 7, Decided: epoch}, false},
+		"of a turn that cannot be read":   {nil, stored(0), events.Outcome{Turn: 7, Decided: epoch.Add(1)}, false},
+		"of a later turn, decided before": {turn, stored(0), events.Outcome{Turn: 9, Decided: epoch.Add(-time.Second - 1)}, true},
+		"of a later turn":                 {turn, stored(0), events.Outcome{Turn: 9, Decided: epoch.Add(-time.Second)}, false},
+		"of a later turn, at any time":    {turn, stored(0), events.Outcome{Turn: 9}, false},
+	} {
+		if supersedes(message, c.turn, c.outcome, c.of) != c.is {
+			t.Errorf("%s: %t", what, !c.is)
+		}
+	}
+}
+
+// cameOf is the outcome of a turn of the write lane that was decided at a moment.
+func cameOf(turn uint64, decided time.Time) events.Outcome {
+	return events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: turn, Decided: decided}
+}
+
+// The newest outcome of a lane may answer a turn that its stream has lost. If the last turn
+// took that sequence, the outcome says nothing about it. If the lost turn was behind the last
+// turn and decided after it, the last turn was settled before.
+func TestARecallTellsWhatALostTurnSettled(t *testing.T) {
+	earlier, later := epoch.Add(-time.Minute), epoch.Add(time.Second)
+	for name, tc := range map[string]struct {
+		o      events.Outcome
+		stored time.Duration // after the turn
+		want   uint64
+	}{
+		"its own":                   {cameOf(10, epoch), 0, 10},
+		"of one lost in its place":  {cameOf(10, earlier), 0, 9},
+		"of an older version's":     {cameOf(10, time.Time{}), 0, 10},
+		"stored long before it":     {cameOf(12, later), -time.Minute, 9},
+		"of one lost behind it":     {cameOf(12, later), time.Second, 12},
+		"of one lost before it was": {cameOf(12, earlier), 0, 9},
+		"of the one before":         {cameOf(8, earlier), 0, 8},
+	} {
+		b := &library{turns: map[string]events.Message{}}
+		put := func(on string, body any, sequence uint64, at time.Time) {
+			m, err := events.EncodeJSON(body, events.Trace{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Sequence, m.Time = sequence, at
+			b.turns[on] = m
+		}
+		put(subject.Turn("toy", events.LaneWrite, web), events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite, Now: epoch}, 10, epoch)
+		put(subject.Outcome("toy", events.LaneWrite, web), tc.o, 1, epoch.Add(tc.stored))
+		pasts, err := recall(t.Context(), b, "toy", []laneOf{{web, events.LaneWrite}}, Signatures{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := pasts[0]; p.Sequence != 10 || p.Outcome == nil || p.Outcome.Turn != tc.want {
+			t.Errorf("the newest outcome is %s: turn %d with %+v, want turn 10 with an outcome of %d", name, p.Sequence, p.Outcome, tc.want)
+		}
 	}
 }

@@ -372,8 +372,8 @@ func TestDamageIsReportedUntilACensusAgrees(t *testing.T) {
 				time.Sleep(3 * reportEvery) // virtual
 				synctest.Wait()
 				last, reports := b.lastReport()
-				if l.engine.shut["pods"] != shut || f.Cache.Count("pods") != objects || last.End != end || (reports > before) != (f.trouble.current() != nil) {
-					t.Errorf("%s: shut: %t, %d objects; reported %d times more, last with the end %d", what, l.engine.shut["pods"], f.Cache.Count("pods"), reports-before, last.End)
+				if isShut(l, "pods") != shut || f.Cache.Count("pods") != objects || last.End != end || (reports > before) != (f.trouble.current() != nil) {
+					t.Errorf("%s: shut: %t, %d objects; reported %d times more, last with the end %d", what, isShut(l, "pods"), f.Cache.Count("pods"), reports-before, last.End)
 				}
 			}
 			is("whole", false, 1, 0)
@@ -403,11 +403,11 @@ func TestLastingTroubleReadsTheLogAgain(t *testing.T) {
 		b := &growing{grown: make(chan struct{}), log: without(log, 1)}
 		followed(t, b, cache.New(), func(f *Follower, l *Loop) {
 			time.Sleep(2*damageLasts + 5*time.Second) // virtual
-			if b.add(again(logged(1)[0], 4), since(3, 5, log[0], log[2])); f.trouble.current() == nil || !l.engine.shut["pods"] {
+			if b.add(again(logged(1)[0], 4), since(3, 5, log[0], log[2])); f.trouble.current() == nil || !isShut(l, "pods") {
 				t.Error("it is no trouble that an object is missing")
 			}
 			synctest.Wait()
-			if f.trouble.current() != nil || l.engine.shut["pods"] {
+			if f.trouble.current() != nil || isShut(l, "pods") {
 				t.Errorf("it is trouble that everything is there: %v", f.trouble.current())
 			}
 		})

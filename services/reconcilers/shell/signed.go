@@ -59,7 +59,7 @@ func (s Signatures) Heartbeat(text []byte, now time.Time) error {
 // isSigned reports whether a writer signed a heartbeat. A forged one would keep a turn whose
 // outcome is lost from being stored again.
 func (l *Loop) isSigned(heartbeat []byte) bool {
-	return l.engine.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
+	return l.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
 }
 
 // setBusTime records how far the clock of the bus is ahead. The bus stamps the turns by its clock.
@@ -75,15 +75,3 @@ func (l *Loop) BusTime() time.Time { return l.onBus(l.clock()) }
 
 // onBus converts a time by the clock of this process to the clock of the bus.
 func (l *Loop) onBus(at time.Time) time.Time { return at.Add(time.Duration(l.busAhead.Load())) }
-
-// ignoreForged ignores the outcome of a forged turn. The forged turn may be stored behind a turn in
-// flight, and its refusal must not count as that turn's outcome. The key is recalled instead.
-// The recall finds a turn without an outcome, which the engine stores again without commands
-// after Orphan.
-func (d *Engine) ignoreForged(e *entry, l *lane, o events.Outcome) bool {
-	if !o.Forged() || o.Turn == l.turn {
-		return false
-	}
-	e.invalidate()
-	return true
-}

@@ -2,34 +2,17 @@ package shell
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
-
-// The refusal of a forged turn behind a turn in flight does not open the fence: the turn's own
-// outcome does.
-func TestARefusedForgeryOpensNoFence(t *testing.T) {
-	o := begun(t, Settings{})
-	forged := events.Result{Status: events.Refused, Reason: events.BadSignature}
-	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 11, Results: []events.Result{forged}})
-	e := o.engine.entries[web]
-	if e.write.settled() || e.write.outcome >= 10 {
-		t.Error("the fence opened for the refusal of what is no turn of ours")
-	}
-	if e.known {
-		t.Error("the key is not recalled, although something lies behind its turn")
-	}
-	o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{forged}})
-	if e.write.outcome != 10 || e.write.failures != 1 {
-		t.Errorf("the refusal of the turn itself is outcome %d with %d failures, want 10 with 1", e.write.outcome, e.write.failures)
-	}
-}
 
 // In a recall a turn that no reconciler signed has only its sequence, its refusal says nothing
 // about the turns before, and an outcome counts only if it is signed.
@@ -139,25 +122,31 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := topic{said: make(chan []byte)}
 			memory := cache.New()
-			memory.Register(toy().Describe())
-			l := NewLoop(b, toy(), memory, Settings{Signatures: c.by}, nil)
+			l := loopedOn(memory, b, toy(), Settings{Signatures: c.by}, nil, aSet("web", 1, 1, 0, ""))
+			remember(t, l, 7)
+			db := events.Key{Namespace: "default", Name: "db"}
+			memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("db", 2, 1, 0, ""), 2)})
+			l.engine.Ask(db)
+			recalls(t, l, 8)
+			began := time.Now()
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			defer running.Wait()
 			defer stop()
 			running.Go(func() { l.Run(ctx) })
 			running.Go(func() { l.hearWriters(ctx) })
-			has := func(turn uint64) bool {
-				answer := make(chan bool)
-				l.Do(func(d *Engine) { answer <- !d.inFlight[turn].IsZero() })
-				return <-answer
+			inFlight := func(key events.Key) bool {
+				k, _ := l.Key(ctx, key)
+				return slices.ContainsFunc(k.Checks, func(c events.KeyCheck) bool {
+					return c.Condition == events.NoOutcome && c.Holds && c.Since.After(began)
+				})
 			}
-			for !has(8) { // a valid heartbeat, sent after the one in question, has been heard
+			for !inFlight(db) { // a valid heartbeat, sent after the one in question, has been heard
 				for _, text := range [][]byte{c.said, writing.Hint(events.Writers, claim(8), time.Now())} {
 					b.said <- text
 				}
 			}
-			if got := has(7); got != c.want {
+			if got := inFlight(web); got != c.want {
 				t.Errorf("the turn is in flight: %t, want %t", got, c.want)
 			}
 		})

@@ -11,26 +11,49 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 )
 
 // outcomesSince is how old a turn has to be before a missing outcome counts as dropped, and not
 // as on its way.
 const outcomesSince = 10 * time.Minute
 
-// ErrStale means that a turn was decided too long ago to be stored: its process stood still in
-// between. The engine decides again.
-var ErrStale = errors.New("the decision is too old to be stored")
-
 // CheckAge refuses to store a turn that was decided more than callTimeout ago. The writers judge
 // the age of a turn by the time at which the bus stored it, and so would take an old decision for
 // a new one. A turn that is stored again was judged before, and a parked one asks for nothing.
 //
-// Errors: [ErrStale].
+// Errors: [engine.ErrStale].
 func CheckAge(t events.Turn, now time.Time) error {
 	if age := now.Sub(t.Now); t.Repeats == 0 && t.Lane != events.LanePark && age > callTimeout {
-		return fmt.Errorf("store turn of %s for %v, decided %v ago: %w", t.Controller, t.Key, age.Round(time.Millisecond), ErrStale)
+		return fmt.Errorf("store turn of %s for %v, decided %v ago: %w", t.Controller, t.Key, age.Round(time.Millisecond), engine.ErrStale)
 	}
 	return nil
+}
+
+// sendTurn stores a turn within the span of its message.
+func (l *Loop) sendTurn(ctx context.Context, t events.Turn, expect uint64) (uint64, error) {
+	span := l.settings.Trace.Turn(t)
+	defer span.End()
+	t.Trace = span.Or(t.Trace)
+	now := l.clock()
+	if err := CheckAge(t, now); err != nil {
+		span.Fail("too old")
+		return 0, err
+	}
+	// Signed as of now: if the process stands still here, the signature is too old for the writers.
+	sequence, err := storeTurn(ctx, l.bus, t, expect, l.settings.Signatures.Sign, l.onBus(now))
+	switch {
+	case err == nil:
+		span.Stored(sequence)
+		logTurn(t, sequence)
+	case errors.Is(err, bus.ErrOvertaken):
+		span.Set(trace.Outcome.String("overtaken"))
+		span.Fail("overtaken")
+	default:
+		span.Fail("not stored")
+	}
+	return sequence, err
 }
 
 func storeTurn(ctx context.Context, b bus.Publisher, t events.Turn, expect uint64, signer *sign.Signer, now time.Time) (uint64, error) {
@@ -82,9 +105,9 @@ func (l *Loop) hearWriters(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
 			b, ok := events.DecodeHeartbeat(data)
-			if now := l.clock(); ok && (l.engine.settings.Leased || len(b.InFlight(l.Name())) > 0 || now.Sub(told) > maxHeartbeatAge/2) && l.isSigned(data) {
+			if now := l.clock(); ok && (l.settings.Leased || len(b.InFlight(l.Name())) > 0 || now.Sub(told) > engine.MaxHeartbeatAge/2) && l.isSigned(data) {
 				told = now
-				l.Do(func(d *Engine) { d.Heartbeat(b) })
+				l.Do(func(d *engine.Engine) { d.Heartbeat(b) })
 			}
 		})
 		if err != nil {
@@ -136,19 +159,19 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			continue
 		}
 		l.setBusTime(state)
-		l.Do((*Engine).Invalidate)
+		l.Do((*engine.Engine).Invalidate)
 		ready()
 		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {
 			outcomes := make([]outcomeAt, 0, len(batch))
 			for _, m := range batch {
 				h := outcomeAt{sequence: m.Sequence}
-				if l.engine.settings.Signatures.acceptsOutcome(m) && events.DecodeJSON(m, &h.Outcome) == nil {
+				if l.settings.Signatures.acceptsOutcome(m) && events.DecodeJSON(m, &h.Outcome) == nil {
 					outcomes = append(outcomes, h)
 				}
 			}
 			newest := batch[len(batch)-1]
 			l.witnesses.observe(stream, newest.Sequence, newest.Subject)
-			l.Do(func(d *Engine) {
+			l.Do(func(d *engine.Engine) {
 				for _, h := range outcomes {
 					d.Outcome(h.sequence, h.Outcome)
 				}

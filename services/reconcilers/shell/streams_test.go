@@ -3,6 +3,8 @@ package shell
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,9 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/trace"
+	"github.com/millrace/millrace/pkg/events/trace/tracetest"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 )
 
 // hall is a bus whose heartbeats of writers and outcomes come from the test.
@@ -67,7 +72,8 @@ func (b *hall) Follow(ctx context.Context, _ string, from uint64, handle func([]
 func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
-		l := looped(b, toy(), Settings{}, nil)
+		l := looped(b, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+		remember(t, l, 7)
 		ctx, cancel := context.WithCancel(t.Context())
 		var hearing sync.WaitGroup
 		hearing.Go(func() { l.hearWriters(ctx) })
@@ -87,11 +93,14 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 		say("a second after", 1, idle, 3)
 		say("at work", 0, at, 4)
 		say("still at work", 0, at, 5)
+		l.engine.Advance(l.clock())
 		for len(l.inbox) > 0 {
 			(<-l.inbox)()
 		}
-		if len(l.engine.inFlight) != 1 || l.engine.writersSeen.IsZero() {
-			t.Errorf("in flight are %v", l.engine.inFlight)
+		waits := l.engine.Key(web).Checks
+		waits = slices.DeleteFunc(waits, func(c events.KeyCheck) bool { return c.Condition != events.NoOutcome })
+		if len(waits) != 1 || waits[0].About != "writers are there, and none has its turns" || waits[0].Since == nil || !waits[0].Since.Equal(l.clock()) {
+			t.Errorf("its turn is in flight since now at a writer, and it waits %+v", waits)
 		}
 		close(b.said)
 		time.Sleep(time.Second - 1)
@@ -120,17 +129,18 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 		stream := subject.OutcomeStream("toy")
 		b.put(stream, events.Message{Subject: "old"})
 		b.away.Store(true)
-		l := looped(b, toy(), Settings{}, nil)
+		l := looped(b, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
+		remember(t, l, 6)
 		l.clock = func() time.Time { return time.Now().Add(-time.Hour) }
-		e := l.engine.entry(web)
+		var e events.KeyState // before the engine works
 		doubted := func(what string, want bool) {
 			t.Helper()
 			synctest.Wait()
-			e.known = true
 			for len(l.inbox) > 0 {
 				(<-l.inbox)()
 			}
-			if e.known == want {
+			e = l.engine.Key(web)
+			if recalls(t, l, 6) != want {
 				t.Errorf("%s: its keys are in doubt: %t", what, !want)
 			}
 		}
@@ -156,9 +166,10 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 			return m
 		}
 		b.batches <- []events.Message{outcome(7), {Subject: "torn", Data: []byte("torn")}, outcome(8)}
+		before := len(e.Causes)
 		doubted("an outcome of another replica's", true)
-		if e.write.outcome != 8 || len(e.Triggers) != 2 || e.Triggers[0].Sequence != 2 || e.Triggers[1].Sequence != 9 {
-			t.Errorf("heard is of turn %d, because of %v", e.write.outcome, e.Triggers)
+		if causes := e.Causes[before:]; e.Write.Outcome != 8 || len(causes) != 2 || causes[0].Sequence != 2 || causes[1].Sequence != 9 {
+			t.Errorf("heard is of turn %d, because of %v", e.Write.Outcome, causes)
 		}
 		if w := l.witnesses.get(stream); w.sequence != 9 || w.subject != subject.Outcome("toy", events.LaneWrite, web) || len(l.witnesses.checkNow) != 0 {
 			t.Errorf("of the outcomes it remembers %+v", w)
@@ -195,4 +206,36 @@ func TestAnEngineIsServed(t *testing.T) {
 		<-done
 		synctest.Wait()
 	})
+}
+
+// A turn is stored within a span of its own, which has its sequence, or why it was not stored.
+func TestATurnIsStoredWithinASpan(t *testing.T) {
+	r := tracetest.New()
+	b := stocked(t, 0)
+	l := looped(b, toy(), Settings{Settings: engine.Settings{Trace: r.Tracer("r", trace.Options{})}}, nil)
+	turn := events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite, Now: l.clock(), Trace: events.Trace{Parent: fmt.Sprintf("00-%032x-%016x-01", 1, 1)}}
+	if _, err := l.sendTurn(t.Context(), turn, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.sendTurn(t.Context(), turn, 0); err == nil {
+		t.Fatal("two turns are stored at one place")
+	}
+	l.bus = refusing{stock: b}
+	if _, err := l.sendTurn(t.Context(), turn, 1); err == nil {
+		t.Fatal("a bus that refuses has stored a turn")
+	}
+	s := r.Named("send TURN_toy")
+	if len(s) != 3 || s[0].Attributes[trace.Sequence] != "1" || s[0].Failure != "" || s[1].Failure != "overtaken" || s[1].Attributes[trace.Outcome] != "overtaken" || s[2].Failure != "not stored" {
+		t.Fatalf("the spans are %+v", s)
+	}
+	if got := trace.Context(events.Trace{Parent: b.streams["TURN_toy"][0].Get(events.HeaderTraceParent)}); got.SpanID() != s[0].Context.SpanID() {
+		t.Errorf("the message is in %v", got)
+	}
+}
+
+// refusing is a bus that stores nothing.
+type refusing struct{ *stock }
+
+func (refusing) Store(context.Context, events.Message, uint64) (uint64, error) {
+	return 0, errors.New("full")
 }

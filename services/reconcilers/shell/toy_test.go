@@ -1,14 +1,10 @@
 package shell
 
 import (
-	"maps"
-	"strconv"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
-	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
 var (
@@ -21,27 +17,12 @@ var (
 
 	podOf   = cachetest.PodRef
 	said    = cachetest.Counted
-	changed = cachetest.Changed
+	counted = cachetest.WithCensus
+	choosy  = cachetest.Choosy
+	spread  = cachetest.Spread
 )
 
-type object = cachetest.Object
-
-// spread is a controller of every kind, whose keys are the pods that a changed object controls.
-func spread() reconcile.Controller[bool] { return cachetest.Spread() }
-
-// inEpoch is a message of another epoch.
-func inEpoch(m events.Message, epoch uint64) events.Message {
-	m.Header = maps.Clone(m.Header)
-	m.Header[events.HeaderEpoch] = []string{strconv.FormatUint(epoch, 10)}
-	return m
-}
-
-// disagree folds the first message of a kind, a mark that counts an object which the log does not
-// have.
-func disagree(c *cache.Cache, kind kinds.Kind) {
-	m := said(markAt(kind, "1", 1), delta(kinds.Pods.Kind, events.Is, aPod("missing", "", 1), 1))
-	c.Fold(kind.Name, []events.Message{m})
-}
+var web = events.Key{Namespace: "default", Name: "web"}
 
 // follows reports whether a cache follows a kind.
 func follows(c *cache.Cache, kind kinds.Name) (followed bool) {

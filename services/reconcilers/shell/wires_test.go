@@ -13,16 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/engine"
 )
-
-// A wait's detail names three subjects, and how many more there are.
-func TestAWaitNamesThree(t *testing.T) {
-	for want, about := range map[string][]string{"": nil, "a": {"a"}, "a, b, c": {"a", "b", "c"}, "a, b, c and 1 more": {"a", "b", "c", "d"}} {
-		if got := (wait{about: about}).detail(); got != want {
-			t.Errorf("%v: %q, want %q", about, got, want)
-		}
-	}
-}
 
 // A loop is stalled when a step does not end for half a minute, or its streams fail for as
 // long.
@@ -84,7 +76,7 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 			t.Error("a loop that does not run answers")
 		}
 		for len(l.inbox) < cap(l.inbox) {
-			l.Do(func(*Engine) {})
+			l.Do(func(*engine.Engine) {})
 		}
 		if l.queue(soon, func() {}) {
 			t.Error("a loop whose inbox is full takes a question")
@@ -94,11 +86,11 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 		l.Run(ended)
 		l.drain()
 		for range cap(l.inbox) { // where there is room either may come first
-			if l.Do(func(*Engine) {}); len(l.inbox) == cap(l.inbox) {
+			if l.Do(func(*engine.Engine) {}); len(l.inbox) == cap(l.inbox) {
 				break
 			}
 		}
-		if len(l.inbox) == cap(l.inbox) && (l.Do(func(*Engine) {}) || l.queue(t.Context(), func() {})) {
+		if len(l.inbox) == cap(l.inbox) && (l.Do(func(*engine.Engine) {}) || l.queue(t.Context(), func() {})) {
 			t.Error("a loop that has ended takes a question")
 		}
 		l.ShutNow("pods") // and does not block

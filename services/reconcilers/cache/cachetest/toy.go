@@ -240,3 +240,46 @@ func Spread() reconcile.Controller[bool] {
 		}}},
 	}
 }
+
+// WithCensus adds to every delta of a log the census at its sequence.
+func WithCensus(t *testing.T, log ...events.Message) []events.Message {
+	t.Helper()
+	var tally events.Tally
+	for i, m := range log {
+		ref, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := events.DecodeDelta(ref, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tally.Fold(d)
+		d.Census = tally.Census()
+		log[i] = events.EncodeDelta(d)
+		log[i].Subject, log[i].Sequence = m.Subject, m.Sequence
+	}
+	return log
+}
+
+// Choosy is a controller that a pod's change asks for a turn only when the pod is created,
+// deleted or changes its owners, as for the garbage collector. asked counts its turns.
+func Choosy(asked *int) reconcile.Controller[bool] {
+	return reconcile.Controller[bool]{
+		Name: "toy", Owns: &kinds.Pods.Kind,
+		Inputs: []reconcile.Input{
+			{Kind: kinds.Pods.Kind, Keys: func(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
+				if !was.None() && !now.None() && len(was.GetOwnerReferences()) == len(now.GetOwnerReferences()) {
+					return nil
+				}
+				if now.None() {
+					now = was
+				}
+				return []events.Key{{Namespace: now.GetNamespace(), Name: now.GetName()}}
+			}},
+			{Kind: kinds.ReplicaSets.Kind},
+		},
+		Observe: func(reconcile.Snapshot, events.Key) (bool, bool) { *asked++; return true, true },
+		Decide:  func(bool, time.Time) reconcile.Decision { return reconcile.Nothing("as it should be") },
+	}
+}
