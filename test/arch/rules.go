@@ -246,8 +246,12 @@ var layers = []Layer{
 		Because: "every replica must compute the same shard of a key, whatever else it knows",
 	},
 	{
+		Name: "work queue (L1)", Packages: []string{"services/reconcilers/workqueue"}, Pure: true,
+		Because: "in which order keys are looked at rests on ranks and moments alone",
+	},
+	{
 		Name: "engine (L2)", Packages: []string{"services/reconcilers/engine"}, Pure: true,
-		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/trace", grammar, "services/reconcilers/cache/...", "services/reconcilers/shard"}),
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/trace", grammar, "services/reconcilers/cache/...", "services/reconcilers/shard", "services/reconcilers/workqueue"}),
 		Because: "when a key gets its turn follows from what the engine is told, so that live runs and simulations are the same code",
 	},
 	{

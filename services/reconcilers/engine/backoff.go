@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // minRetryInterval is the least time between two tries of a failing turn when changes of objects other
@@ -250,7 +251,7 @@ func (d *Engine) parkStored(e *entry, err error) {
 
 func (d *Engine) parkLater(e *entry) {
 	e.retries++
-	d.timers.set(d.now.Add(d.settings.delay(e.retries)), func() { d.recallPark(e) })
+	d.timers.Set(d.now.Add(d.settings.delay(e.retries)), func() { d.recallPark(e) })
 }
 
 // clearBroken records that a key was decided without breaking.
@@ -285,6 +286,6 @@ func (d *Engine) Unpark(key events.Key) bool {
 		}
 		return true
 	}
-	d.enqueue(e, afterChange)
+	d.enqueue(e, workqueue.AfterChange)
 	return true
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // effect is an effect: an applied result that has not come back.
@@ -93,7 +94,7 @@ func (d *Engine) recheckIf(kind kinds.Name, may func(*entry) bool) {
 			e.listed = slices.DeleteFunc(e.listed, func(k kinds.Name) bool { return k == kind })
 		}
 		if write != e.write.settled() || status != e.status.settled() {
-			d.enqueue(e, afterChange)
+			d.enqueue(e, workqueue.AfterChange)
 		}
 	}
 	clear(list[len(still):])
@@ -163,7 +164,7 @@ func (d *Engine) checkEffects(e *entry) {
 	}
 	write, status := e.write.settled(), e.status.settled()
 	if d.dropReturned(e); write != e.write.settled() || status != e.status.settled() {
-		d.enqueue(e, afterChange)
+		d.enqueue(e, workqueue.AfterChange)
 	}
 	d.requeue(e)
 	if len(e.write.effects)+len(e.status.effects) == 0 {
@@ -196,7 +197,7 @@ func (d *Engine) scheduleEffectCheck(e *entry) {
 		return
 	}
 	e.effectCheckSet = true
-	d.timers.set(d.now.Add(d.settings.Patience), func() {
+	d.timers.Set(d.now.Add(d.settings.Patience), func() {
 		e.effectCheckSet = false
 		d.checkEffects(e)
 	})

@@ -102,7 +102,7 @@ func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 	o := open(t, Settings{})
 	e := o.engine.entry(web)
-	if o.engine.awaitEffects(e, &e.write); e.effectCheckSet || len(o.engine.timers.list) != 0 {
+	if o.engine.awaitEffects(e, &e.write); e.effectCheckSet || o.engine.timers.Len() != 0 {
 		t.Error("a key that awaits nothing looks after something")
 	}
 	e.write.effects, e.status.effects = []effect{of("pods", "a", "u", "5", false)}, []effect{of("pods", "b", "u", "5", false)}
@@ -111,14 +111,14 @@ func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 		o.engine.awaitEffects(e, &e.status)
 	}
 	for range 3 {
-		if !e.effectCheckSet || len(o.engine.timers.list) != 1 {
-			t.Fatalf("it looks after them: %t, with %d timers", e.effectCheckSet, len(o.engine.timers.list))
+		if !e.effectCheckSet || o.engine.timers.Len() != 1 {
+			t.Fatalf("it looks after them: %t, with %d timers", e.effectCheckSet, o.engine.timers.Len())
 		}
 		o.pass(o.engine.settings.Patience)
 	}
 	e.write.effects, e.status.effects = nil, nil
-	if o.pass(o.engine.settings.Patience); e.effectCheckSet || len(o.engine.timers.list) != 0 {
-		t.Errorf("when nothing is awaited it looks after it: %t, with %d timers", e.effectCheckSet, len(o.engine.timers.list))
+	if o.pass(o.engine.settings.Patience); e.effectCheckSet || o.engine.timers.Len() != 0 {
+		t.Errorf("when nothing is awaited it looks after it: %t, with %d timers", e.effectCheckSet, o.engine.timers.Len())
 	}
 }
 
@@ -161,7 +161,7 @@ func TestWhatHasComeBackAsksForATurn(t *testing.T) {
 			o.engine.awaitEffects(e, &e.status)
 			o.pass(time.Second)
 			look(o, e)
-			if e.dirty != c.want || e.queued != c.want {
+			if e.dirty != c.want || e.Queued != c.want {
 				t.Errorf("%s, %s: it asks for a turn: %t", what, how, e.dirty)
 			}
 			if left := e.awaits("pods"); left != (len(o.engine.awaiting["pods"]) == 1) && how == "folded" {

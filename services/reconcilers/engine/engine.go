@@ -1,6 +1,5 @@
-// Package engine is the work queue of one controller: it decides when to ask the controller about
-// a key, and holds back what may not be decided yet. Controllers decide; the engine deals with order,
-// time and failure.
+// Package engine decides when to ask a controller about a key, and stores what it decides. Controllers
+// decide; the engine deals with order, time and failure.
 //
 // Changes ask for turns of keys, the engine stores the turns, and it decides about a key only when
 // everything that the key's last turn did has come back (the fence).
@@ -34,6 +33,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shard"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // Engine is the engine of one controller: a state machine for a single goroutine. Its caller
@@ -57,8 +57,8 @@ type Engine struct {
 
 	now          time.Time
 	entries      map[events.Key]*entry
-	queue        queue
-	timers       timers
+	queue        workqueue.Queue[*entry]
+	timers       workqueue.Timers
 	awaiting     map[kinds.Name][]*entry
 	rechecked    map[kinds.Name]uint64 // by kind: deltas folded when its awaiting keys were last checked
 	reaching     map[kinds.Name]bool
@@ -99,11 +99,9 @@ type Tally struct {
 
 // entry is the engine's state of one key.
 type entry struct {
-	key      events.Key
-	dirty    bool // wants a turn
-	queued   bool
-	rank     rank // in the queue
-	queuedAt time.Time
+	key   events.Key
+	dirty bool // wants a turn
+	workqueue.Place
 	cache.Causes
 	since time.Time // when the bus stored the oldest change that waits for a turn
 	first bool      // a turn was asked for without a known cause: its turn may begin a trace
@@ -195,7 +193,7 @@ func (d *Engine) Ask(keys ...events.Key) {
 		if d.owns(k) {
 			e := d.entry(k)
 			e.first = true
-			d.enqueue(e, whenIdle)
+			d.enqueue(e, workqueue.WhenIdle)
 		}
 	}
 }
@@ -225,24 +223,21 @@ func (d *Engine) Advance(now time.Time) {
 		d.now = now
 	}
 	for {
-		t, ok := d.timers.due(d.now)
+		fire, ok := d.timers.Due(d.now)
 		if !ok {
 			return
 		}
-		t.fire()
+		fire()
 	}
 }
 
 // Next is when the next timer fires; ok is false when none is set.
 func (d *Engine) Next() (at time.Time, ok bool) {
-	if len(d.timers.list) == 0 {
-		return time.Time{}, false
-	}
-	return d.timers.list[0].at, true
+	return d.timers.Next()
 }
 
 // Busy reports whether Step has something to do.
-func (d *Engine) Busy() bool { return len(d.shut) == 0 && d.queue.depth > 0 }
+func (d *Engine) Busy() bool { return len(d.shut) == 0 && d.queue.Len() > 0 }
 
 // Step looks at one key, and makes its turn if it may have one. It returns false when the
 // engine is shut or no key is queued.
@@ -250,12 +245,12 @@ func (d *Engine) Step() bool {
 	if len(d.shut) > 0 {
 		return false
 	}
-	e := d.queue.pop()
+	e := d.queue.Pop()
 	if e == nil {
 		return false
 	}
 	if d.settings.Waited != nil {
-		d.settings.Waited(d.now.Sub(e.queuedAt))
+		d.settings.Waited(d.now.Sub(e.QueuedAt))
 	}
 	d.takeTurn(e)
 	return true
@@ -267,7 +262,7 @@ func (d *Engine) Storing() int { return d.storing }
 // Tally is what the engine has done so far.
 func (d *Engine) Tally() Tally {
 	t := d.tally
-	t.Depth, t.Parked = d.queue.depth, len(d.parked)
+	t.Depth, t.Parked = d.queue.Len(), len(d.parked)
 	return t
 }
 
@@ -298,7 +293,7 @@ func (d *Engine) sorted() []*entry {
 }
 
 // enqueue makes a key dirty and queues it, unless another replica owns it.
-func (d *Engine) enqueue(e *entry, as rank) {
+func (d *Engine) enqueue(e *entry, as workqueue.Rank) {
 	if d.entries[e.key] != e || !d.owns(e.key) {
 		return
 	}
@@ -307,17 +302,17 @@ func (d *Engine) enqueue(e *entry, as rank) {
 	}
 	e.dirty = true
 	d.markPending(e)
-	if d.queue.push(e, d.now, as) {
+	if d.queue.Push(e, d.now, as) {
 		d.tally.Adds++
 	}
 }
 
 // requeue queues a dirty key again, because something that it waited for may have happened.
-func (d *Engine) requeue(e *entry) { d.requeueAs(e, afterChange) }
+func (d *Engine) requeue(e *entry) { d.requeueAs(e, workqueue.AfterChange) }
 
-func (d *Engine) requeueAs(e *entry, as rank) {
+func (d *Engine) requeueAs(e *entry, as workqueue.Rank) {
 	if e.dirty && d.entries[e.key] == e {
-		d.queue.push(e, d.now, as)
+		d.queue.Push(e, d.now, as)
 	}
 }
 
@@ -328,7 +323,7 @@ func (d *Engine) requeueAt(e *entry, at time.Time) {
 		return
 	}
 	e.requeueTime = at
-	d.timers.set(at, func() {
+	d.timers.Set(at, func() {
 		if e.requeueTime.Equal(at) {
 			e.requeueTime = time.Time{}
 		}

@@ -558,8 +558,8 @@ func TestTheTimeOfAnEngine(t *testing.T) {
 	if at, ok := o.engine.Next(); ok || !at.IsZero() {
 		t.Errorf("with nothing set it goes off at %v", at)
 	}
-	o.engine.timers.set(epoch.Add(2*time.Second), func() {})
-	o.engine.timers.set(epoch.Add(time.Second), func() {})
+	o.engine.timers.Set(epoch.Add(2*time.Second), func() {})
+	o.engine.timers.Set(epoch.Add(time.Second), func() {})
 	if at, ok := o.engine.Next(); !ok || !at.Equal(epoch.Add(time.Second)) {
 		t.Errorf("it goes off at %v", at)
 	}

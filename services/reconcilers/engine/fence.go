@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // The fence. A lane is settled when its last stored turn has its outcome, and everything that
@@ -77,7 +78,7 @@ func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 		if !o.OK() { // a successful one is recalled when its key is asked for
 			e = d.entry(o.Key)
 			e.addTrigger(cause)
-			d.enqueue(e, afterChange)
+			d.enqueue(e, workqueue.AfterChange)
 		}
 		return
 	}
@@ -93,7 +94,7 @@ func (d *Engine) Outcome(sequence uint64, o events.Outcome) {
 	d.applyOutcome(e, l, o, l.failures+1)
 	e.addTrigger(cause)
 	if d.dropReturned(e); l.settled() {
-		d.enqueue(e, afterChange)
+		d.enqueue(e, workqueue.AfterChange)
 	}
 }
 

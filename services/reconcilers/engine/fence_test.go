@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // A create that is carried out twice is unchanged the second time, and may not have been seen
@@ -446,8 +447,8 @@ func TestAMissedOutcomeAsksForATurn(t *testing.T) {
 		o.engine.recall(e)
 		o.engine.Recalled(web, events.LaneWrite, c.write, nil)
 		o.engine.Recalled(web, events.LaneStatus, c.status, nil)
-		if e.dirty != c.want || c.want && (!e.queued || e.rank != afterRecall) || !e.known {
-			t.Errorf("%s: it asks for a turn: %t, as %d", what, e.dirty, e.rank)
+		if e.dirty != c.want || c.want && (!e.Queued || e.Rank != workqueue.AfterRecall) || !e.known {
+			t.Errorf("%s: it asks for a turn: %t, as %d", what, e.dirty, e.Rank)
 		}
 	}
 	for of, before := range map[events.Lane]lane{events.LaneWrite: {turn: 10}, events.LaneStatus: {turn: 9}} { // of one lane alone
@@ -531,8 +532,8 @@ func TestInDoubtAKeyThatWaitsIsLookedAt(t *testing.T) {
 	o := open(t, Settings{})
 	waits, rests := o.engine.entry(web), o.engine.entry(events.Key{Name: "db"})
 	waits.dirty = true
-	if o.engine.Invalidate(); !waits.queued || rests.queued || waits.mustRecall || rests.dirty {
-		t.Errorf("a key that waits is looked at: %t, and one that wants nothing: %t", waits.queued, rests.queued)
+	if o.engine.Invalidate(); !waits.Queued || rests.Queued || waits.mustRecall || rests.dirty {
+		t.Errorf("a key that waits is looked at: %t, and one that wants nothing: %t", waits.Queued, rests.Queued)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // Shut says that a kind is not folded far enough to decide on. The engine decides nothing until
@@ -115,7 +116,7 @@ func (d *Engine) Forgot(kind kinds.Name, keys []events.Key) {
 			// Its awaited effects may never be reported again: their objects may be deleted by
 			// now.
 			e.mustRecall = true
-			d.enqueue(e, whenIdle)
+			d.enqueue(e, workqueue.WhenIdle)
 		}
 	}
 	d.Ask(keys...)
@@ -153,7 +154,7 @@ func (d *Engine) skewed(s cache.Snapshot) bool {
 func (d *Engine) newEpoch(epoch uint64) {
 	if epoch > d.skew.epoch {
 		d.skew = epochSkew{epoch, d.now}
-		d.timers.set(d.now.Add(MaxEpochSkew), d.requeueInconsistent)
+		d.timers.Set(d.now.Add(MaxEpochSkew), d.requeueInconsistent)
 	}
 }
 

@@ -132,7 +132,7 @@ func (d *Engine) checkLease() {
 		return
 	}
 	d.lease.timed = true
-	d.timers.set(d.lease.heard.Add(MaxHeartbeatAge), func() {
+	d.timers.Set(d.lease.heard.Add(MaxHeartbeatAge), func() {
 		d.lease.timed = false
 		if d.now.Sub(d.lease.heard) >= MaxHeartbeatAge {
 			d.leaveLease()

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // recall looks up the last turns and outcomes of a key in the streams.
@@ -59,9 +60,9 @@ func (d *Engine) Recalled(key events.Key, of events.Lane, past Past, err error) 
 	d.checkRecalledEffects(e)
 	d.repeat(e)
 	if e.unsettled && e.write.settled() && e.status.settled() {
-		d.enqueue(e, afterRecall) // the engine missed the outcome
+		d.enqueue(e, workqueue.AfterRecall) // the engine missed the outcome
 	}
-	d.requeueAs(e, afterRecall)
+	d.requeueAs(e, workqueue.AfterRecall)
 	d.dropUnowned(e)
 }
 
@@ -156,7 +157,7 @@ func (d *Engine) Invalidate() {
 	for _, e := range d.sorted() {
 		if e.invalidate(); !e.write.settled() || !e.status.settled() {
 			e.mustRecall = true
-			d.enqueue(e, whenIdle)
+			d.enqueue(e, workqueue.WhenIdle)
 		}
 		d.requeue(e)
 	}
@@ -191,7 +192,7 @@ func (d *Engine) Lost(stream string) {
 		}
 	}
 	for _, e := range d.sorted() {
-		d.enqueue(e, whenIdle)
+		d.enqueue(e, workqueue.WhenIdle)
 	}
 }
 
@@ -293,7 +294,7 @@ func (d *Engine) watchOutcome(e *entry, of events.Lane) {
 	}
 	l.watched = true
 	d.markPending(e)
-	d.timers.set(d.now.Add(d.settings.Orphan), func() {
+	d.timers.Set(d.now.Add(d.settings.Orphan), func() {
 		l.watched = false
 		d.checkOutcome(e, of)
 	})

@@ -208,7 +208,7 @@ func TestATurnIsWatchedOnce(t *testing.T) {
 		e.write = c.lane
 		o.engine.watchOutcome(e, events.LaneWrite)
 		o.engine.watchOutcome(e, events.LaneWrite)
-		if n := len(o.engine.timers.list); e.write.watched != c.watched || n != c.timers || o.engine.Working() != (c.timers > 0) {
+		if n := o.engine.timers.Len(); e.write.watched != c.watched || n != c.timers || o.engine.Working() != (c.timers > 0) {
 			t.Errorf("%s: it is watched: %t, by %d timers, and is work: %t", what, e.write.watched, n, o.engine.Working())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 func TestMeasuresByDefault(t *testing.T) {
@@ -47,7 +48,7 @@ func TestKeysThatHaveNoTurn(t *testing.T) {
 		t.Error("in its time it has no turn")
 	}
 	gone := &entry{key: events.Key{Name: "gone"}}
-	if o.engine.enqueue(gone, afterChange); gone.dirty || gone.queued {
+	if o.engine.enqueue(gone, workqueue.AfterChange); gone.dirty || gone.Queued {
 		t.Error("a key that is not known asks for a turn")
 	}
 	if o.engine.Unpark(events.Key{Name: "gone"}) {
@@ -155,19 +156,19 @@ func TestTheEarliestAlarmOfAKeyCounts(t *testing.T) {
 	for _, s := range []int{10, 20, 10, 5} {
 		o.engine.requeueAt(e, at(s))
 	}
-	if len(o.engine.timers.list) != 2 || !e.requeueTime.Equal(at(5)) {
-		t.Errorf("%d are set, and the key is looked at at %v", len(o.engine.timers.list), e.requeueTime)
+	if o.engine.timers.Len() != 2 || !e.requeueTime.Equal(at(5)) {
+		t.Errorf("%d are set, and the key is looked at at %v", o.engine.timers.Len(), e.requeueTime)
 	}
-	if o.engine.Advance(at(5)); !e.requeueTime.IsZero() || !e.queued {
-		t.Errorf("in time it is looked at: %t, and again at %v", e.queued, e.requeueTime)
+	if o.engine.Advance(at(5)); !e.requeueTime.IsZero() || !e.Queued {
+		t.Errorf("in time it is looked at: %t, and again at %v", e.Queued, e.requeueTime)
 	}
 	o.engine.requeueAt(e, at(15))
 	if o.engine.Advance(at(10)); !e.requeueTime.Equal(at(15)) {
 		t.Errorf("an earlier one has called off a later one: %v", e.requeueTime)
 	}
-	e.queued = false
+	e.Queued = false
 	delete(o.engine.entries, web)
-	if o.engine.Advance(at(15)); e.queued {
+	if o.engine.Advance(at(15)); e.Queued {
 		t.Error("a key that is not known any more is looked at")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // Folded says that the memory has folded more of a kind. The engine asks about the keys that
@@ -37,7 +38,7 @@ func (d *Engine) takeChanges(all cache.Changes) {
 		if d.owns(k) {
 			e := d.entry(k)
 			e.addCauses(*all.Causes[k])
-			d.enqueue(e, afterChange)
+			d.enqueue(e, workqueue.AfterChange)
 		}
 	}
 	for _, u := range all.Unmapped {
@@ -107,7 +108,7 @@ func (d *Engine) Wake(sequence uint64, w events.Wake) {
 	e := d.entry(w.Key)
 	e.first = e.first || w.Trace.Parent == ""
 	e.addTrigger(events.Trigger{Stream: subject.WakeStream, Sequence: sequence, Trace: w.Trace})
-	d.enqueue(e, afterChange)
+	d.enqueue(e, workqueue.AfterChange)
 }
 
 // HTTP statuses that no result names: of a success, and of a failure without a status.

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // A wake asks for a turn, which names the wake. A wake that was set in no trace may begin one.
@@ -18,7 +19,7 @@ func TestAWakeAsksForATurn(t *testing.T) {
 		o.engine.Wake(7, events.Wake{Controller: "toy", Key: web, Trace: by})
 		e := o.engine.entries[web]
 		want := events.Trigger{Stream: subject.WakeStream, Sequence: 7, Trace: by}
-		if !slices.Equal(e.Triggers, []events.Trigger{want}) || !e.dirty || e.rank != afterChange || e.first != (by.Parent == "") {
+		if !slices.Equal(e.Triggers, []events.Trigger{want}) || !e.dirty || e.Rank != workqueue.AfterChange || e.first != (by.Parent == "") {
 			t.Errorf("it wants a turn: %t, because of %v; it may begin a trace: %t", e.dirty, e.Triggers, e.first)
 		}
 		o.engine.Wake(8, events.Wake{Controller: "toy", Key: web, Trace: events.Trace{Parent: "q"}})

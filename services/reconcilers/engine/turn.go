@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
 
 // answer is the result of asking the controller about a key.
@@ -333,11 +334,11 @@ func (d *Engine) wakeAt(e *entry, r *round, at time.Time, because string, trace 
 		return
 	}
 	e.wake = at
-	d.timers.set(at, func() {
+	d.timers.Set(at, func() {
 		if e.wake.Equal(at) {
 			e.wake = time.Time{}
 			e.woken(trace)
-			d.enqueue(e, afterChange)
+			d.enqueue(e, workqueue.AfterChange)
 		}
 	})
 	r.left++
@@ -364,7 +365,7 @@ func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 
 // forget deletes the entry of a key that has no object and waits for nothing.
 func (d *Engine) forget(e *entry, a answer) {
-	idle := !e.dirty && e.round == nil && e.write.settled() && e.status.settled() && e.wake.IsZero() && !e.queued
+	idle := !e.dirty && e.round == nil && e.write.settled() && e.status.settled() && e.wake.IsZero() && !e.Queued
 	if !a.ok && idle && d.entries[e.key] == e {
 		delete(d.entries, e.key)
 	}

@@ -385,7 +385,7 @@ func TestWhichKeysAreForgotten(t *testing.T) {
 		"a write is under way":     {func(_ *office, e *entry) { e.write.turn = 7 }, false, true},
 		"a report is under way":    {func(_ *office, e *entry) { e.status.turn = 7 }, false, true},
 		"a wake is set":            {func(_ *office, e *entry) { e.wake = epoch }, false, true},
-		"it stands in the queue":   {func(_ *office, e *entry) { e.queued = true }, false, true},
+		"it stands in the queue":   {func(_ *office, e *entry) { e.Queued = true }, false, true},
 		"another is in its place":  {func(o *office, e *entry) { o.engine.entries[e.key] = &entry{key: e.key} }, false, true},
 		"its turns have all ended": {func(_ *office, e *entry) { e.write.turn, e.write.outcome = 7, 7 }, false, false},
 	} {
