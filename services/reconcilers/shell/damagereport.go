@@ -3,12 +3,12 @@ package shell
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"sync"
 )
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -12,7 +13,6 @@ import (
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
-	"sync"
 )
 
 // Follower folds one kind's log into a memory, and tells the loops of the controllers that read
