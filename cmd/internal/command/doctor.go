@@ -25,7 +25,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/cmd/internal/rights"
 	"github.com/millrace/millrace/pkg/events/stream"
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/embedded/datadir"
 )
 
 // ofReconcilers is the part that does not connect to the API server.
@@ -204,7 +204,7 @@ func (o *doctorOptions) disk() doctor.Finding {
 		d.Err = err
 		return d.Finding()
 	}
-	d.Free, d.Has, err = embedded.Space(at)
+	d.Free, d.Has, err = datadir.Space(at)
 	if at != d.Dir {
 		d.Has = 0 // a directory above holds other data as well
 	}

@@ -2,7 +2,6 @@ package stream_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,21 +126,5 @@ func TestInspectionOfACluster(t *testing.T) {
 	for _, urls := range []string{c.urls(), strings.Split(c.urls(), ",")[0], strings.Replace(strings.Split(c.urls(), ",")[0], "127.0.0.1", "localhost", 1)} {
 		b := connect(t, stream.Options{URL: urls, Replicas: 3})
 		eventually(t, "the servers of "+urls+" are counted", func() bool { return b.Inspect(t.Context()).Servers == 3 })
-	}
-}
-
-// TestSpace: what files take up is counted, and a directory that is not there is an error.
-func TestSpace(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 5000), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	free, has, err := embedded.Space(dir)
-	if err != nil || has != 5000 || free <= 0 {
-		t.Errorf("%d free and %d taken: %v", free, has, err)
-	}
-	if _, _, err := embedded.Space(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of a directory that is not there: %v", err)
 	}
 }

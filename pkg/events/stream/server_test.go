@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/embedded/datadir"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -27,7 +28,7 @@ func TestDirectoryIsForOneServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first := serve(t, embedded.Options{Dir: dir})
-	if _, err := embedded.Serve(embedded.Options{Dir: dir}); !errors.Is(err, embedded.ErrInUse) || !strings.Contains(err.Error(), dir) {
+	if _, err := embedded.Serve(embedded.Options{Dir: dir}); !errors.Is(err, datadir.ErrInUse) || !strings.Contains(err.Error(), dir) {
 		t.Fatalf("a second server on the directory: %v, want ErrInUse with its path", err)
 	}
 	if err := first.Close(); err != nil {

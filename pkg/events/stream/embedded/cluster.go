@@ -128,7 +128,7 @@ func (o Options) checkDirectory() error {
 	case !o.clustered() && !alone:
 		return errors.New("it belongs to a server of a cluster; start that with its cluster's settings, or name another directory")
 	case o.clustered() && alone:
-		streams, err := o.streamsOnDisk()
+		streams, err := o.store().Names()
 		if err != nil {
 			return err
 		}

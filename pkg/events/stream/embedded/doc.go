@@ -4,7 +4,7 @@
 //     streams of one that stood alone.
 //   - A server that was killed removes a whole stream if one of its packed blocks is damaged. So [Serve] sets
 //     those blocks aside before the server starts. It also removes damaged messages from the other blocks,
-//     since one of them can keep the server from starting at all.
+//     since one of them can keep the server from starting at all (package datadir).
 //   - When the store is almost full, the server bounds its largest streams (package space).
 //   - Other processes log in with accounts and users ([Options].Accounts). On a server without accounts there are
 //     [MainUser], who may do everything, and [GuestUser], who may only read.

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/millrace/millrace/pkg/events/stream/embedded/datadir"
 )
 
 // Options are the settings of a server in this process.
@@ -69,7 +70,7 @@ const (
 // Server is a JetStream server in this process.
 type Server struct {
 	nats    *server.Server
-	lock    *lock
+	lock    *datadir.Lock
 	options Options
 	guests  atomic.Pointer[server.Account] // nil: there are none
 	space   *storeSpace
@@ -92,14 +93,14 @@ func Serve(options Options) (*Server, error) {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	lock, err := lockDirectory(options.Dir)
+	lock, err := datadir.Acquire(options.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("use data directory %s: %w", options.Dir, err)
 	}
 	s := &Server{lock: lock, options: options}
 	s.local.hub = options.hub()
 	if err := s.start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start NATS on data directory %s: %w", options.Dir, err), s.lock.release())
+		return nil, errors.Join(fmt.Errorf("start NATS on data directory %s: %w", options.Dir, err), s.lock.Release())
 	}
 	return s, nil
 }
@@ -107,11 +108,11 @@ func Serve(options Options) (*Server, error) {
 // start starts the server, and if that fails because of unreadable streams, once more without
 // them.
 func (s *Server) start() error {
-	if err := s.checkBlocks(); err != nil {
+	if err := s.options.store().CheckBlocks(s.options.clustered()); err != nil {
 		return err
 	}
 	err := s.launch()
-	if worthwhile, failed := s.quarantineStreams(err); !worthwhile {
+	if worthwhile, failed := s.options.store().QuarantineStreams(err); !worthwhile {
 		return errors.Join(err, failed)
 	}
 	return s.launch()
@@ -125,7 +126,7 @@ func (s *Server) launch() error {
 	if err := s.options.checkDirectory(); err != nil {
 		return err
 	}
-	expected, err := s.options.streamsOnDisk()
+	expected, err := s.options.store().Names()
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (s *Server) open(expected []string, log *serverLog) error {
 func (o Options) server() (*server.Options, error) {
 	settings := &server.Options{
 		ServerName: cmp.Or(o.Name, defaultName), StoreDir: o.Dir, JetStream: true,
-		JetStreamMaxStore: cmp.Or(o.MaxStore, disk(o.Dir)), JetStreamMaxMemory: o.MaxMemory,
+		JetStreamMaxStore: cmp.Or(o.MaxStore, datadir.DefaultLimit(o.Dir)), JetStreamMaxMemory: o.MaxMemory,
 		SyncAlways: o.SyncAlways, SyncInterval: o.SyncInterval,
 		MaxPayload: o.MaxPayload, MaxPending: maxOutgoing,
 		NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
@@ -248,7 +249,7 @@ func (s *Server) complete(expected []string, log *serverLog) error {
 	if len(damaged) == 0 {
 		return nil
 	}
-	return &unreadableStreamsError{streams: damaged, why: log.lastWarning()}
+	return &datadir.UnreadableStreamsError{Streams: damaged, Why: log.lastWarning()}
 }
 
 // streams are the streams that the server has; none before it has created the first one.
@@ -260,19 +261,9 @@ func (s *Server) streams() ([]server.StreamDetail, error) {
 	return account.Streams, nil
 }
 
-// streamsOnDisk are the names of the streams in the data directory.
-func (o Options) streamsOnDisk() ([]string, error) {
-	entries, err := os.ReadDir(o.streams())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	return names, nil
+// store is the streams in the data directory.
+func (o Options) store() *datadir.Store {
+	return &datadir.Store{Dir: o.Dir, Streams: o.streams(), Log: o.Log}
 }
 
 // URL is the address for other processes; empty if the server listens to this process only.
@@ -294,7 +285,7 @@ func (s *Server) Close() error {
 		// The server still writes: no other process may get the directory.
 		return err
 	}
-	return errors.Join(s.markClosed(), s.lock.release())
+	return errors.Join(s.options.store().MarkClosed(), s.lock.Release())
 }
 
 func (s *Server) stop() error {

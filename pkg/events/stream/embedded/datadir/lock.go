@@ -1,4 +1,4 @@
-package embedded
+package datadir
 
 import (
 	"errors"
@@ -14,10 +14,13 @@ import (
 // lock on it matters, and the kernel releases that when the holder ends.
 const lockName = "lock"
 
-type lock struct{ file *os.File }
+// Lock is the lock of this process on a data directory.
+type Lock struct{ file *os.File }
 
-// lockDirectory creates a directory and locks it for this process.
-func lockDirectory(dir string) (*lock, error) {
+// Acquire creates a directory and locks it for this process.
+//
+// Errors: [ErrInUse]; the directory cannot be created or written.
+func Acquire(dir string) (*Lock, error) {
 	if dir == "" {
 		return nil, errors.New("no directory given")
 	}
@@ -36,9 +39,9 @@ func lockDirectory(dir string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	l := &lock{file}
+	l := &Lock{file}
 	if err := l.sign(); err != nil {
-		return nil, errors.Join(err, l.release())
+		return nil, errors.Join(err, l.Release())
 	}
 	return l, nil
 }
@@ -48,7 +51,7 @@ var ErrInUse = errors.New("in use by another server")
 
 // sign writes the holder's process id into the lock file, for people; it also proves that the
 // directory is writable.
-func (l *lock) sign() error {
+func (l *Lock) sign() error {
 	if err := l.file.Truncate(0); err != nil {
 		return err
 	}
@@ -56,4 +59,7 @@ func (l *lock) sign() error {
 	return err
 }
 
-func (l *lock) release() error { return l.file.Close() }
+// Release gives the directory free. The lock file stays.
+//
+// Errors: the file cannot be closed.
+func (l *Lock) Release() error { return l.file.Close() }

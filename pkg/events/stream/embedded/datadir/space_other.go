@@ -1,11 +1,11 @@
 //go:build !linux
 
-package embedded
+package datadir
 
 import "errors"
 
-// disk leaves it to the server how many bytes the streams may take up.
-func disk(string) int64 { return 0 }
+// DefaultLimit leaves it to the server how many bytes the streams may take up.
+func DefaultLimit(string) int64 { return 0 }
 
 // Space is how many bytes are free where a directory is, and how many its files take up: this
 // system is not asked.

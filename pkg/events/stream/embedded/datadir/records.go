@@ -1,4 +1,4 @@
-package embedded
+package datadir
 
 import (
 	"bytes"
@@ -25,8 +25,8 @@ import (
 // The server checks the checksum of a message when a client asks for it. While it starts, it
 // trusts the bytes that it reads, and one wrong bit can keep it from ever starting: a bit in a
 // sequence, since the server counts all missing sequences before it; and a bit in any message
-// of a block with TTLs, which the server scans after an unclean stop. So Serve removes damaged
-// messages before the server starts.
+// of a block with TTLs, which the server scans after an unclean stop. So a Store removes
+// damaged messages before the server starts.
 const (
 	recordHead  = 4 + 8 + 8 + 2
 	recordSum   = 8
@@ -35,7 +35,7 @@ const (
 
 // removeDamaged removes damaged records from an uncompressed block, and sets the whole original block
 // aside. The links and counts in the other messages tell readers that some are missing.
-func (s *Server) removeDamaged(stream, block string, data []byte) error {
+func (s *Store) removeDamaged(stream, block string, data []byte) error {
 	sound, damaged, err := withoutDamaged(data, stream, block)
 	if err != nil || damaged == 0 || len(sound) == 0 {
 		return err // a block without one valid record may be of another kind of server
@@ -55,7 +55,7 @@ func (s *Server) removeDamaged(stream, block string, data []byte) error {
 	if err := os.Rename(sifted, block); err != nil {
 		return fmt.Errorf("sift %s: %w", block, err)
 	}
-	s.options.Log.Error("removed damaged messages from a block, and quarantined the original",
+	s.Log.Error("removed damaged messages from a block, and quarantined the original",
 		"stream", stream, "block", filepath.Base(block), "messages", damaged)
 	return nil
 }

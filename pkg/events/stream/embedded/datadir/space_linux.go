@@ -1,4 +1,4 @@
-package embedded
+package datadir
 
 import (
 	"errors"
@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// disk is the default storage limit of the streams in bytes: three quarters of the free space
+// DefaultLimit is the default storage limit of the streams in bytes: three quarters of the free space
 // and of their own. The server by itself counts only the free space, and would lower the limit
 // with each start. 0 leaves the limit to the server.
-func disk(dir string) int64 {
+func DefaultLimit(dir string) int64 {
 	free, has, err := Space(dir)
 	if err != nil {
 		return 0
