@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/process"
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
 
@@ -68,7 +69,7 @@ func AuditPart(b *stream.Bus) process.Part {
 }
 
 // tell logs shortcomings that have appeared or gone since the last call.
-func tell(log klog.Logger, said map[string]bool, found []stream.Shortcoming) map[string]bool {
+func tell(log klog.Logger, said map[string]bool, found []audit.Shortcoming) map[string]bool {
 	now := map[string]bool{}
 	for _, s := range found {
 		now[s.Reason] = true

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2/ktesting"
 
-	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 // TestRequireAuditGrade: with the flag, a bus that could lose messages is refused, with all
@@ -42,9 +42,9 @@ func TestRequireAuditGrade(t *testing.T) {
 // TestTellSaysThingsOnce: a shortcoming is logged when it appears and when it is gone.
 func TestTellSaysThingsOnce(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	one, other := stream.Shortcoming{Reason: "one", What: "this", Cure: "that"}, stream.Shortcoming{Reason: "other"}
+	one, other := audit.Shortcoming{Reason: "one", What: "this", Cure: "that"}, audit.Shortcoming{Reason: "other"}
 	said := map[string]bool{}
-	for _, found := range [][]stream.Shortcoming{{one}, {one}, {one, other}, {other}, nil, nil} {
+	for _, found := range [][]audit.Shortcoming{{one}, {one}, {one, other}, {other}, nil, nil} {
 		said = tell(logger, said, found)
 	}
 	text := logger.GetSink().(ktesting.Underlier).GetBuffer().String()

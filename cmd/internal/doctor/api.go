@@ -24,7 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 const (
@@ -66,7 +66,7 @@ func NewAPI(config *rest.Config) (*API, error) {
 type answer struct {
 	code int
 	body []byte
-	told stream.ClockReading
+	told audit.ClockReading
 	took time.Duration
 	tls  []*x509.Certificate
 }
@@ -98,7 +98,7 @@ func (a *API) ask(ctx context.Context, method, path string, query url.Values, bo
 	defer response.Body.Close()
 	got := answer{code: response.StatusCode, took: answered.Sub(asked)}
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		got.told = stream.ClockReading{At: date, Precision: time.Second, Asked: asked, Answered: answered}
+		got.told = audit.ClockReading{At: date, Precision: time.Second, Asked: asked, Answered: answered}
 	}
 	if response.TLS != nil {
 		got.tls = response.TLS.PeerCertificates
@@ -119,7 +119,7 @@ func unwrapped(err error) error {
 // read sends a request, and decodes the response.
 //
 // Errors: there is no response, or it is a refusal.
-func (a *API) read(ctx context.Context, method, path string, query url.Values, body, into any) (stream.ClockReading, error) {
+func (a *API) read(ctx context.Context, method, path string, query url.Values, body, into any) (audit.ClockReading, error) {
 	got, err := a.ask(ctx, method, path, query, body)
 	if err != nil {
 		return got.told, err
@@ -135,7 +135,7 @@ func (a *API) read(ctx context.Context, method, path string, query url.Values, b
 }
 
 // Reach makes the first request, and also returns the API server's time.
-func (a *API) Reach(ctx context.Context) (Reach, stream.ClockReading) {
+func (a *API) Reach(ctx context.Context) (Reach, audit.ClockReading) {
 	got, err := a.ask(ctx, http.MethodGet, "/api", nil, nil)
 	return Reach{
 		Host: strings.TrimSuffix(a.base.String(), "/"), Err: err, Code: got.code, Took: got.took,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 // leastBus is the oldest NATS server with all features that Millrace uses (docs/doctor.md). The
@@ -54,14 +55,14 @@ func user(name string) string {
 }
 
 // Bus runs the checks of a connected bus.
-func Bus(s stream.Inspection, w Wanted) []Finding {
+func Bus(s audit.Inspection, w Wanted) []Finding {
 	return []Finding{
 		found(CheckBus, OK, "%s answers, and lets %s in", place(s, w), user(w.User)),
 		busTLS(s, w), busVersion(s), jetStream(s, w), busServers(s, w), busAccount(s, w), busStore(s), busPayload(s), busAudit(s, w), BusClock(s.Told),
 	}
 }
 
-func place(s stream.Inspection, w Wanted) string {
+func place(s audit.Inspection, w Wanted) string {
 	if s.Inside {
 		return "the NATS server in this process"
 	}
@@ -71,7 +72,7 @@ func place(s stream.Inspection, w Wanted) string {
 	return "NATS at " + w.Address
 }
 
-func busTLS(s stream.Inspection, w Wanted) Finding {
+func busTLS(s audit.Inspection, w Wanted) Finding {
 	switch {
 	case s.Inside:
 		return found(CheckBusTLS, OK, "the bus is in this process")
@@ -84,9 +85,9 @@ func busTLS(s stream.Inspection, w Wanted) Finding {
 		so("give NATS a certificate, and name tls:// in --nats-url (millrace bus secrets makes one)")
 }
 
-func busVersion(s stream.Inspection) Finding {
-	switch old := shortcoming(s, stream.ReasonVersion); {
-	case stream.Older(s.Version, leastBus):
+func busVersion(s audit.Inspection) Finding {
+	switch old := shortcoming(s, audit.ReasonVersion); {
+	case audit.Older(s.Version, leastBus):
 		return found(CheckBusVersion, Failed, "NATS %s is older than %s, and lacks what Millrace uses", s.Version, leastBus).so("upgrade NATS to %s or later", leastBus)
 	case old != nil:
 		return found(CheckBusVersion, Warning, "%s", old.What).so("%s", old.Cure)
@@ -94,7 +95,7 @@ func busVersion(s stream.Inspection) Finding {
 	return found(CheckBusVersion, OK, "NATS %s", s.Version)
 }
 
-func jetStream(s stream.Inspection, w Wanted) Finding {
+func jetStream(s audit.Inspection, w Wanted) Finding {
 	switch {
 	case s.Silent != nil && !s.JetStream:
 		return found(CheckJetStream, Failed, "JetStream is off: %v", s.Silent).so("turn it on: jetstream {store_dir: ...} in the configuration of NATS")
@@ -107,7 +108,7 @@ func jetStream(s stream.Inspection, w Wanted) Finding {
 	return found(CheckJetStream, OK, "JetStream answers; the streams of Millrace are made when it starts")
 }
 
-func busServers(s stream.Inspection, w Wanted) Finding {
+func busServers(s audit.Inspection, w Wanted) Finding {
 	switch {
 	case s.Silent != nil:
 		return found(CheckBusServers, NotChecked, "JetStream does not answer")
@@ -137,7 +138,7 @@ func copies(n int) string {
 	return fmt.Sprintf("%d copies", n)
 }
 
-func busAccount(s stream.Inspection, w Wanted) Finding {
+func busAccount(s audit.Inspection, w Wanted) Finding {
 	a := s.Account
 	left := a.MostStored - int64(max(a.Stored, a.Reserved))
 	switch {
@@ -158,7 +159,7 @@ func busAccount(s stream.Inspection, w Wanted) Finding {
 	return found(CheckBusAccount, OK, "the account has no limit of its own, and stores %s in %d streams", size(int64(a.Stored)), a.Streams)
 }
 
-func busStore(s stream.Inspection) Finding {
+func busStore(s audit.Inspection) Finding {
 	if len(s.Stores) == 0 {
 		return found(CheckBusStore, NotChecked, "only the monitoring addresses of the servers tell how much they may store: --nats-monitoring")
 	}
@@ -181,8 +182,8 @@ func busStore(s stream.Inspection) Finding {
 	return f
 }
 
-func busPayload(s stream.Inspection) Finding {
-	if short := shortcoming(s, stream.ReasonPayload); short != nil {
+func busPayload(s audit.Inspection) Finding {
+	if short := shortcoming(s, audit.ReasonPayload); short != nil {
 		return found(CheckBusPayload, Warning, "%s", short.What).so("%s", short.Cure)
 	}
 	return found(CheckBusPayload, OK, "a message holds up to %s", size(s.Payload))
@@ -190,7 +191,7 @@ func busPayload(s stream.Inspection) Finding {
 
 // busAudit checks the bus for audit grade, without the shortcomings that have a check of their
 // own.
-func busAudit(s stream.Inspection, w Wanted) Finding {
+func busAudit(s audit.Inspection, w Wanted) Finding {
 	if s.Silent != nil {
 		return found(CheckBusAudit, NotChecked, "JetStream does not answer")
 	}
@@ -199,7 +200,7 @@ func busAudit(s stream.Inspection, w Wanted) Finding {
 	for _, short := range s.Shortcomings {
 		lasting = lasting || !short.Passing
 		switch short.Reason {
-		case stream.ReasonVersion, stream.ReasonPayload, stream.ReasonClock:
+		case audit.ReasonVersion, audit.ReasonPayload, audit.ReasonClock:
 			if !w.AuditGrade {
 				continue
 			}
@@ -216,7 +217,7 @@ func busAudit(s stream.Inspection, w Wanted) Finding {
 }
 
 // shortcoming is the one with a reason; nil if there is none.
-func shortcoming(s stream.Inspection, reason string) *stream.Shortcoming {
+func shortcoming(s audit.Inspection, reason string) *audit.Shortcoming {
 	for i := range s.Shortcomings {
 		if s.Shortcomings[i].Reason == reason {
 			return &s.Shortcomings[i]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 // TestBus: each property in which a bus can differ from the wanted one has a finding.
@@ -15,75 +16,75 @@ func TestBus(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct {
 		name  string
-		spoil func(*stream.Inspection, *Wanted)
+		spoil func(*audit.Inspection, *Wanted)
 		check string
 		state State
 		says  string
 	}{
 		{"well", nil, CheckBus, OK, "tls://a:4222…lets millrace in"},
 		{"encrypted", nil, CheckBusTLS, OK, ""},
-		{"in this process", func(s *stream.Inspection, _ *Wanted) { s.Inside, s.Encrypted = true, false }, CheckBusTLS, OK, "this process"},
-		{"on this machine", func(s *stream.Inspection, w *Wanted) { s.Encrypted, w.Near = false, true }, CheckBusTLS, OK, "this machine"},
-		{"not encrypted", func(s *stream.Inspection, _ *Wanted) { s.Encrypted = false }, CheckBusTLS, Warning, "passwords…tls://"},
+		{"in this process", func(s *audit.Inspection, _ *Wanted) { s.Inside, s.Encrypted = true, false }, CheckBusTLS, OK, "this process"},
+		{"on this machine", func(s *audit.Inspection, w *Wanted) { s.Encrypted, w.Near = false, true }, CheckBusTLS, OK, "this machine"},
+		{"not encrypted", func(s *audit.Inspection, _ *Wanted) { s.Encrypted = false }, CheckBusTLS, Warning, "passwords…tls://"},
 		{"new enough", nil, CheckBusVersion, OK, "2.15.2"},
-		{"too old", func(s *stream.Inspection, _ *Wanted) { s.Version = "2.11.4" }, CheckBusVersion, Failed, "2.11.4…2.14"},
-		{"not tested", func(s *stream.Inspection, _ *Wanted) {
-			s.Version, s.Shortcomings = "2.14.0", []stream.Shortcoming{{Reason: stream.ReasonVersion, What: "NATS 2.14.0 is older", Cure: "upgrade"}}
+		{"too old", func(s *audit.Inspection, _ *Wanted) { s.Version = "2.11.4" }, CheckBusVersion, Failed, "2.11.4…2.14"},
+		{"not tested", func(s *audit.Inspection, _ *Wanted) {
+			s.Version, s.Shortcomings = "2.14.0", []audit.Shortcoming{{Reason: audit.ReasonVersion, What: "NATS 2.14.0 is older", Cure: "upgrade"}}
 		}, CheckBusVersion, Warning, "older…upgrade"},
 		{"JetStream with streams", nil, CheckJetStream, OK, "has the streams"},
-		{"JetStream without", func(s *stream.Inspection, _ *Wanted) { s.StreamsExist = false }, CheckJetStream, OK, "are made"},
-		{"no JetStream", func(s *stream.Inspection, _ *Wanted) { s.JetStream, s.Silent = false, errors.New("no responders") }, CheckJetStream, Failed, "off…store_dir"},
-		{"not for this user", func(s *stream.Inspection, _ *Wanted) { s.Silent = errors.New("no responders") }, CheckJetStream, Failed, "does not answer millrace…accounts.conf"},
-		{"servers of a silent bus", func(s *stream.Inspection, _ *Wanted) { s.Silent = errors.New("no responders") }, CheckBusServers, NotChecked, ""},
+		{"JetStream without", func(s *audit.Inspection, _ *Wanted) { s.StreamsExist = false }, CheckJetStream, OK, "are made"},
+		{"no JetStream", func(s *audit.Inspection, _ *Wanted) { s.JetStream, s.Silent = false, errors.New("no responders") }, CheckJetStream, Failed, "off…store_dir"},
+		{"not for this user", func(s *audit.Inspection, _ *Wanted) { s.Silent = errors.New("no responders") }, CheckJetStream, Failed, "does not answer millrace…accounts.conf"},
+		{"servers of a silent bus", func(s *audit.Inspection, _ *Wanted) { s.Silent = errors.New("no responders") }, CheckBusServers, NotChecked, ""},
 		{"three servers", nil, CheckBusServers, OK, "3 servers, with 3 copies"},
-		{"one server", func(s *stream.Inspection, w *Wanted) { s.Servers, s.Copies, s.Online, w.Replicas = 1, 1, 0, 1 }, CheckBusServers, OK, "1 server, with 1 copy"},
-		{"too few", func(s *stream.Inspection, _ *Wanted) { s.StreamsExist, s.Servers = false, 1 }, CheckBusServers, Failed, "1 server…--stream-replicas=1"},
-		{"other copies", func(s *stream.Inspection, w *Wanted) { w.Replicas = 1 }, CheckBusServers, Failed, "3 copies…--stream-replicas=3"},
-		{"one is away", func(s *stream.Inspection, _ *Wanted) { s.Online = 2 }, CheckBusServers, Warning, "2 of 3"},
+		{"one server", func(s *audit.Inspection, w *Wanted) { s.Servers, s.Copies, s.Online, w.Replicas = 1, 1, 0, 1 }, CheckBusServers, OK, "1 server, with 1 copy"},
+		{"too few", func(s *audit.Inspection, _ *Wanted) { s.StreamsExist, s.Servers = false, 1 }, CheckBusServers, Failed, "1 server…--stream-replicas=1"},
+		{"other copies", func(s *audit.Inspection, w *Wanted) { w.Replicas = 1 }, CheckBusServers, Failed, "3 copies…--stream-replicas=3"},
+		{"one is away", func(s *audit.Inspection, _ *Wanted) { s.Online = 2 }, CheckBusServers, Warning, "2 of 3"},
 		{"no limit", nil, CheckBusAccount, OK, "no limit"},
-		{"a limit", func(s *stream.Inspection, _ *Wanted) {
-			s.Account = stream.Account{MostStored: 20 * gib, Stored: gib, Reserved: 2 * gib}
+		{"a limit", func(s *audit.Inspection, _ *Wanted) {
+			s.Account = audit.Account{MostStored: 20 * gib, Stored: gib, Reserved: 2 * gib}
 		}, CheckBusAccount, OK, "20 GiB…18 GiB left"},
-		{"a low limit", func(s *stream.Inspection, _ *Wanted) { s.Account = stream.Account{MostStored: gib} }, CheckBusAccount, Warning, "1 GiB"},
-		{"a limit that is reached", func(s *stream.Inspection, _ *Wanted) {
-			s.Account = stream.Account{MostStored: 20 * gib, Stored: 20 * gib}
+		{"a low limit", func(s *audit.Inspection, _ *Wanted) { s.Account = audit.Account{MostStored: gib} }, CheckBusAccount, Warning, "1 GiB"},
+		{"a limit that is reached", func(s *audit.Inspection, _ *Wanted) {
+			s.Account = audit.Account{MostStored: 20 * gib, Stored: 20 * gib}
 		}, CheckBusAccount, Failed, "0 B left"},
-		{"too few streams", func(s *stream.Inspection, _ *Wanted) {
-			s.StreamsExist, s.Account = false, stream.Account{MostStored: -1, MostStreams: 10}
+		{"too few streams", func(s *audit.Inspection, _ *Wanted) {
+			s.StreamsExist, s.Account = false, audit.Account{MostStored: -1, MostStreams: 10}
 		}, CheckBusAccount, Failed, "10 streams…about 90"},
-		{"streams that are made", func(s *stream.Inspection, _ *Wanted) {
-			s.Account = stream.Account{MostStored: -1, MostStreams: 95, Streams: 90}
+		{"streams that are made", func(s *audit.Inspection, _ *Wanted) {
+			s.Account = audit.Account{MostStored: -1, MostStreams: 95, Streams: 90}
 		}, CheckBusAccount, OK, "90 streams"},
-		{"may not ask", func(s *stream.Inspection, _ *Wanted) { s.AccountError = errors.New("may not") }, CheckBusAccount, NotChecked, "may not"},
+		{"may not ask", func(s *audit.Inspection, _ *Wanted) { s.AccountError = errors.New("may not") }, CheckBusAccount, NotChecked, "may not"},
 		{"no store tells", nil, CheckBusStore, NotChecked, "--nats-monitoring"},
-		{"a store", func(s *stream.Inspection, _ *Wanted) { s.Stores = []stream.Store{store("a", gib)} }, CheckBusStore, OK, "a has 19 GiB of 20 GiB left"},
-		{"a store that fills up", func(s *stream.Inspection, _ *Wanted) { s.Stores = []stream.Store{store("a", gib), store("b", 18*gib)} }, CheckBusStore, Warning, "b has 2 GiB"},
-		{"a store that is full", func(s *stream.Inspection, _ *Wanted) {
-			s.Stores = []stream.Store{store("a", 21*gib), store("b", 18*gib)}
+		{"a store", func(s *audit.Inspection, _ *Wanted) { s.Stores = []audit.Store{store("a", gib)} }, CheckBusStore, OK, "a has 19 GiB of 20 GiB left"},
+		{"a store that fills up", func(s *audit.Inspection, _ *Wanted) { s.Stores = []audit.Store{store("a", gib), store("b", 18*gib)} }, CheckBusStore, Warning, "b has 2 GiB"},
+		{"a store that is full", func(s *audit.Inspection, _ *Wanted) {
+			s.Stores = []audit.Store{store("a", 21*gib), store("b", 18*gib)}
 		}, CheckBusStore, Failed, "a has 0 B…more disk"},
 		{"large messages", nil, CheckBusPayload, OK, "8 MiB"},
-		{"small messages", func(s *stream.Inspection, _ *Wanted) {
-			s.Shortcomings = []stream.Shortcoming{{Reason: stream.ReasonPayload, What: "small", Cure: "set max_payload"}}
+		{"small messages", func(s *audit.Inspection, _ *Wanted) {
+			s.Shortcomings = []audit.Shortcoming{{Reason: audit.ReasonPayload, What: "small", Cure: "set max_payload"}}
 		}, CheckBusPayload, Warning, "max_payload"},
 		{"audit grade", nil, CheckBusAudit, OK, "nothing"},
-		{"not audit grade", func(s *stream.Inspection, _ *Wanted) {
-			s.Shortcomings = []stream.Shortcoming{{Reason: stream.ReasonReplicas, What: "one copy", Cure: "run three"}, {Reason: stream.ReasonClock, What: "clocks", Cure: "NTP", Passing: true}}
+		{"not audit grade", func(s *audit.Inspection, _ *Wanted) {
+			s.Shortcomings = []audit.Shortcoming{{Reason: audit.ReasonReplicas, What: "one copy", Cure: "run three"}, {Reason: audit.ReasonClock, What: "clocks", Cure: "NTP", Passing: true}}
 		}, CheckBusAudit, Warning, "one copy…run three"},
-		{"not audit grade, which is asked for", func(s *stream.Inspection, w *Wanted) {
-			w.AuditGrade, s.Shortcomings = true, []stream.Shortcoming{{Reason: stream.ReasonPayload, What: "small", Cure: "set max_payload"}}
+		{"not audit grade, which is asked for", func(s *audit.Inspection, w *Wanted) {
+			w.AuditGrade, s.Shortcomings = true, []audit.Shortcoming{{Reason: audit.ReasonPayload, What: "small", Cure: "set max_payload"}}
 		}, CheckBusAudit, Failed, "--require-audit-grade…small"},
-		{"not audit grade for the moment", func(s *stream.Inspection, w *Wanted) {
-			w.AuditGrade, s.Shortcomings = true, []stream.Shortcoming{{Reason: stream.ReasonServers, What: "one is away", Cure: "bring it back", Passing: true}}
+		{"not audit grade for the moment", func(s *audit.Inspection, w *Wanted) {
+			w.AuditGrade, s.Shortcomings = true, []audit.Shortcoming{{Reason: audit.ReasonServers, What: "one is away", Cure: "bring it back", Passing: true}}
 		}, CheckBusAudit, Warning, "away"},
-		{"what has a check of its own", func(s *stream.Inspection, _ *Wanted) {
-			s.Shortcomings = []stream.Shortcoming{{Reason: stream.ReasonClock, What: "clocks", Cure: "NTP", Passing: true}}
+		{"what has a check of its own", func(s *audit.Inspection, _ *Wanted) {
+			s.Shortcomings = []audit.Shortcoming{{Reason: audit.ReasonClock, What: "clocks", Cure: "NTP", Passing: true}}
 		}, CheckBusAudit, OK, ""},
 		{"a clock", nil, CheckClockBus, OK, ""},
-		{"a clock that is ahead", func(s *stream.Inspection, _ *Wanted) { s.Told.At = now.Add(time.Minute) }, CheckClockBus, Warning, "ahead"},
+		{"a clock that is ahead", func(s *audit.Inspection, _ *Wanted) { s.Told.At = now.Add(time.Minute) }, CheckClockBus, Warning, "ahead"},
 	} {
-		s := stream.Inspection{
+		s := audit.Inspection{
 			Server: "tls://a:4222", Version: "2.15.2", Encrypted: true, JetStream: true, StreamsExist: true, Copies: 3, Online: 3, Servers: 3, Payload: 8 << 20,
-			Told: stream.ClockReading{At: now, Asked: now, Answered: now}, Account: stream.Account{MostStored: -1, MostStreams: -1},
+			Told: audit.ClockReading{At: now, Asked: now, Answered: now}, Account: audit.Account{MostStored: -1, MostStreams: -1},
 		}
 		w := Wanted{Address: "tls://a:4222", User: "millrace", Replicas: 3, Streams: 90}
 		if c.spoil != nil {
@@ -102,8 +103,8 @@ func TestBus(t *testing.T) {
 }
 
 // store is a store of 20 GiB.
-func store(server string, used uint64) stream.Store {
-	return stream.Store{Server: server, Used: used, Most: 20 << 30}
+func store(server string, used uint64) audit.Store {
+	return audit.Store{Server: server, Used: used, Most: 20 << 30}
 }
 
 func TestUnreached(t *testing.T) {

@@ -3,7 +3,7 @@ package doctor
 import (
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 // mostApart is how far clocks may differ without a warning. No guarantee depends on the clocks
@@ -12,7 +12,7 @@ import (
 const mostApart = 2 * time.Second
 
 // ServerClock checks the API server's clock.
-func ServerClock(t stream.ClockReading) Finding {
+func ServerClock(t audit.ClockReading) Finding {
 	if t.At.IsZero() {
 		return found(CheckClockServer, NotChecked, "the API server's answers have no Date header")
 	}
@@ -20,7 +20,7 @@ func ServerClock(t stream.ClockReading) Finding {
 }
 
 // BusClock checks the clock of the bus.
-func BusClock(t stream.ClockReading) Finding {
+func BusClock(t audit.ClockReading) Finding {
 	if t.At.IsZero() {
 		return found(CheckClockBus, NotChecked, "the bus tells the time with its streams, and there are none as yet")
 	}

@@ -16,7 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 var now = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
@@ -199,16 +199,16 @@ func TestNeeded(t *testing.T) {
 
 func TestClocks(t *testing.T) {
 	t.Parallel()
-	told := func(late time.Duration) stream.ClockReading {
-		return stream.ClockReading{At: now.Add(late), Asked: now, Answered: now.Add(40 * time.Millisecond)}
+	told := func(late time.Duration) audit.ClockReading {
+		return audit.ClockReading{At: now.Add(late), Asked: now, Answered: now.Add(40 * time.Millisecond)}
 	}
 	expect(t, []expectation{
 		{"agrees", ServerClock(told(0)), OK, "40ms"},
 		{"a little ahead", ServerClock(told(2 * time.Second)), OK, ""},
 		{"ahead", ServerClock(told(time.Minute)), Warning, "59.96s ahead of…NTP"},
 		{"behind", BusClock(told(-time.Hour)), Warning, "the bus is 1h0m0s behind"},
-		{"not told", ServerClock(stream.ClockReading{}), NotChecked, "Date"},
-		{"not told by the bus", BusClock(stream.ClockReading{}), NotChecked, "streams"},
+		{"not told", ServerClock(audit.ClockReading{}), NotChecked, "Date"},
+		{"not told by the bus", BusClock(audit.ClockReading{}), NotChecked, "streams"},
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
 )
 
 // A consumer delivers a stream one message at a time: five goroutines in a row wake for each,
@@ -43,7 +44,7 @@ const (
 // only if at least half of the stream is wanted.
 func (r *read) backedUp(at bus.State) bool {
 	o := r.bus.options
-	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || Older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
+	if !o.Backups || o.APIPrefix != "" || r.bus.mayNotBackUp.Load() || audit.Older(r.bus.conn.ConnectedServerVersion(), backupVersion) {
 		return false
 	}
 	if r.HeadersOnly || r.Subject != "" || r.From == 0 && !r.Since.IsZero() || at.Messages < minBackupBytes {

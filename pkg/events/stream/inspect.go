@@ -6,56 +6,85 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/audit"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
-// Inspection describes a bus to one of its users: the facts to know before Millrace runs on it.
-type Inspection struct {
-	// Server is the address of the answering server, and Version its version.
-	Server, Version string
-	// Encrypted reports whether the connection is; Inside that the server runs in this process.
-	Encrypted, Inside bool
-	// JetStream reports whether the server announces it. Silent is the reason why JetStream's API
-	// does not answer this user; nil: it does.
-	JetStream bool
-	Silent    error
-	// StreamsExist reports whether Millrace's streams exist, Copies their number of replicas, now or
-	// later, and Online how many replicas of a stream are online and current; 0: not known.
-	StreamsExist   bool
-	Copies, Online int
-	// Servers is the number of servers of the bus, as far as this user can tell.
-	Servers int
-	// Payload is the size of the largest message.
-	Payload int64
-	// Told is the server's clock.
-	Told ClockReading
-	// Account is the limits of the account, valid if Unasked is nil.
-	Account      Account
-	AccountError error
-	// Stores are those of the servers that report them.
-	Stores []Store
-	// Shortcomings are what [Bus.Audit] finds.
-	Shortcomings []Shortcoming
+// Audit checks the bus, and returns the reasons why an audit cannot rest on its record; none
+// when all is well. The metric millrace_bus_audit_grade has the last result.
+//
+// A server reports only to its monitoring endpoint when it syncs, so without
+// [Options.Monitoring], and without a server in this process, that is unknown and a
+// shortcoming.
+func (b *Bus) Audit(ctx context.Context) ([]audit.Shortcoming, error) {
+	seen, err := b.collectFacts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the bus: %w", err)
+	}
+	found := seen.Judge()
+	for _, reason := range audit.Reasons {
+		good := 1.0
+		if slices.ContainsFunc(found, func(s audit.Shortcoming) bool { return s.Reason == reason }) {
+			good = 0
+		}
+		b.stats.audit.WithLabelValues(reason).Set(good)
+	}
+	return found, nil
 }
 
-// Account is the storage and streams that an account has and may have; a limit below 0 means
-// none.
-type Account struct {
-	Stored, Reserved uint64
-	MostStored       int64
-	Streams          int
-	MostStreams      int
-}
-
-// Store is the storage that a server uses and may use, in bytes.
-type Store struct {
-	Server     string
-	Used, Most uint64
+func (b *Bus) collectFacts(ctx context.Context) (audit.Facts, error) {
+	seen := audit.Facts{
+		Replicas: b.options.Replicas, Version: b.conn.ConnectedServerVersion(), Payload: b.conn.MaxPayload(),
+		Sync: map[string]time.Duration{},
+	}
+	if s := b.options.Server; s != nil {
+		v, err := s.Varz()
+		if err != nil {
+			return seen, err
+		}
+		seen.Add(v)
+	}
+	monitor := audit.Monitor{CAFile: b.options.CAFile, CAData: b.options.CAData, Login: b.options.ownLogin}
+	for _, endpoint := range b.options.Monitoring {
+		v, err := monitor.Varz(ctx, endpoint)
+		if err != nil {
+			seen.SilentEndpoints = append(seen.SilentEndpoints, err.Error())
+			continue
+		}
+		seen.Add(v)
+	}
+	var asked time.Time
+	var info *jetstream.StreamInfo
+	err := b.retryPassing(ctx, "look at its settings", func() (err error) { // the servers may be electing a leader
+		asked = time.Now()
+		info, err = b.info(ctx, subject.WakeStream) // every installation has it
+		return err
+	})
+	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		return seen, nil // the streams will be created with our settings
+	case err != nil:
+		return seen, err
+	}
+	seen.StreamsExist, seen.Replicas = true, info.Config.Replicas
+	seen.ServerTime = audit.ClockReading{At: info.TimeStamp, Asked: asked, Answered: time.Now()}
+	if info.Cluster != nil && info.Config.Replicas > 1 {
+		seen.Online = 1
+		for _, peer := range info.Cluster.Replicas {
+			if peer.Current && !peer.Offline {
+				seen.Online++
+			}
+		}
+	}
+	return seen, nil
 }
 
 // accountTimeout bounds the request for the account's limits, which the server may leave
@@ -67,19 +96,19 @@ const accountTimeout = 3 * time.Second
 var errNoAccountInfo = errors.New("this user of the bus may not ask for it")
 
 // Inspect asks the bus, until the context ends. The inspection says what did not answer.
-func (b *Bus) Inspect(ctx context.Context) Inspection {
-	s := Inspection{Server: b.conn.ConnectedUrlRedacted(), Inside: b.options.Server != nil}
+func (b *Bus) Inspect(ctx context.Context) audit.Inspection {
+	s := audit.Inspection{Server: b.conn.ConnectedUrlRedacted(), Inside: b.options.Server != nil}
 	s.JetStream, _ = b.conn.ConnectedServerJetStream()
 	if _, err := b.conn.TLSConnectionState(); err == nil {
 		s.Encrypted = true
 	}
 	seen, err := b.collectFacts(ctx)
 	s.Silent = err
-	s.Version, s.Payload, s.Told, s.Stores = seen.version, seen.payload, seen.serverTime, seen.stores
-	s.StreamsExist, s.Copies, s.Online = seen.streamsExist, seen.replicas, seen.online
-	s.Servers = max(b.servers(), seen.servers, seen.online)
+	s.Version, s.Payload, s.Told, s.Stores = seen.Version, seen.Payload, seen.ServerTime, seen.Stores
+	s.StreamsExist, s.Copies, s.Online = seen.StreamsExist, seen.Replicas, seen.Online
+	s.Servers = max(b.servers(), seen.Servers, seen.Online)
 	if s.Silent == nil {
-		s.Shortcomings = seen.judge()
+		s.Shortcomings = seen.Judge()
 	}
 	s.Account, s.AccountError = b.account(ctx)
 	return s
@@ -107,7 +136,7 @@ func (b *Bus) servers() int {
 
 // account asks for the limits of the account. The server may refuse the request, and a refusal
 // counts for the whole connection ([Bus.Healthy]): so account asks on a connection of its own.
-func (b *Bus) account(ctx context.Context) (a Account, err error) {
+func (b *Bus) account(ctx context.Context) (a audit.Account, err error) {
 	if _, ours := access.LoginOf(b.options.user); ours {
 		return a, errNoAccountInfo
 	}
@@ -140,7 +169,7 @@ func (b *Bus) account(ctx context.Context) (a Account, err error) {
 	if of, tiered := info.Tiers[fmt.Sprintf("R%d", b.options.Replicas)]; tiered {
 		tier = of
 	}
-	return Account{
+	return audit.Account{
 		Stored: tier.Store, Reserved: tier.ReservedStore, MostStored: tier.Limits.MaxStore,
 		Streams: tier.Streams, MostStreams: tier.Limits.MaxStreams,
 	}, nil

@@ -201,3 +201,16 @@ func (o Options) login() (user, password string) {
 func seconds(d time.Duration) string {
 	return fmt.Sprintf("%ds", int64(math.Ceil(max(d, time.Second).Seconds())))
 }
+
+// ownLogin is the user and password of this process on the bus, if it has them.
+func (o Options) ownLogin() (user, password string) {
+	if o.User != "" {
+		return o.login()
+	}
+	first, _, _ := strings.Cut(o.URL, ",")
+	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil {
+		password, _ = u.User.Password()
+		return u.User.Username(), password
+	}
+	return "", ""
+}

@@ -3,7 +3,6 @@ package stream
 import (
 	"errors"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -318,29 +317,5 @@ func TestHowAConnectionHealsItself(t *testing.T) {
 		if _, err := made(o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("with files that cannot be read: %v, want %q", err, says)
 		}
-	}
-}
-
-// A password is not shown to a monitoring page that others can listen in on, or pretend to be.
-func TestWhereAMonitoringPageIs(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]bool{
-		"http://localhost:8222": true, "http://127.0.0.1:8222": true, "http://127.1.2.3": true, "http://[::1]:8222": true, "http://10.0.0.1:8222": false, "http://nats:8222": false, "http://localhost.example.com": false,
-	} {
-		u, err := url.Parse(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := isLocal(u); got != want {
-			t.Errorf("%s is of this machine: %t", text, got)
-		}
-	}
-	for says, o := range map[string]Options{"/none": {CAFile: "/none"}, "the text holds no certificate": {CAData: []byte("x")}} {
-		if _, err := o.verified(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "authorities of the bus") {
-			t.Errorf("with authorities that cannot be read: %v, want %q", err, says)
-		}
-	}
-	if _, err := (Options{}).verified(); err != nil {
-		t.Errorf("with those of the machine: %v", err)
 	}
 }

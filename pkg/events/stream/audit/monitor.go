@@ -1,4 +1,4 @@
-package stream
+package audit
 
 import (
 	"context"
@@ -11,15 +11,31 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
-// varz asks a monitoring endpoint of NATS. It sends the login of this process only over https,
-// where no other program can read it.
-func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
+// fetchTimeout bounds one request to a monitoring endpoint.
+const fetchTimeout = 5 * time.Second
+
+// Monitor asks the monitoring endpoints of NATS servers.
+type Monitor struct {
+	// CAFile and CAData hold the authorities of the endpoints' certificates, as PEM; both empty: those of the
+	// machine.
+	CAFile string
+	CAData []byte
+	// Login is the user and password of this process on the bus; an empty user: it has none.
+	Login func() (user, password string)
+}
+
+// Varz asks an endpoint for its server's settings and counters. It sends the login of this process only over
+// https, where no other program can read it. It takes 5 s at most.
+//
+// Errors: the authorities cannot be read; the endpoint does not answer, or not as NATS does.
+func (m Monitor) Varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	ctx, done := context.WithTimeout(ctx, fetchTimeout)
 	defer done()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(endpoint, "/")+"/varz", nil)
@@ -28,10 +44,10 @@ func (b *Bus) varz(ctx context.Context, endpoint string) (*server.Varz, error) {
 	}
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if request.URL.Scheme == "https" {
-		if client.Transport, err = b.options.verified(); err != nil {
+		if client.Transport, err = m.verified(); err != nil {
 			return nil, err
 		}
-		if user, password := b.options.ownLogin(); user != "" {
+		if user, password := m.Login(); user != "" {
 			request.SetBasicAuth(user, password)
 		}
 	}
@@ -61,15 +77,15 @@ func isLocal(u *url.URL) bool {
 
 // verified is a transport that trusts the authorities of the bus. It is for one use, since it
 // reads the authorities only once.
-func (o Options) verified() (http.RoundTripper, error) {
+func (m Monitor) verified() (http.RoundTripper, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	text, from := o.CAData, "the text"
-	if o.CAFile != "" {
+	text, from := m.CAData, "the text"
+	if m.CAFile != "" {
 		var err error
-		if text, err = os.ReadFile(o.CAFile); err != nil {
+		if text, err = os.ReadFile(m.CAFile); err != nil {
 			return nil, fmt.Errorf("read the authorities of the bus: %w", err)
 		}
-		from = o.CAFile
+		from = m.CAFile
 	}
 	if len(text) > 0 {
 		pool, err := certs.Authorities(text, from)
@@ -79,17 +95,4 @@ func (o Options) verified() (http.RoundTripper, error) {
 		config.RootCAs = pool
 	}
 	return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}, nil
-}
-
-// ownLogin is the user and password of this process on the bus, if it has them.
-func (o Options) ownLogin() (user, password string) {
-	if o.User != "" {
-		return o.login()
-	}
-	first, _, _ := strings.Cut(o.URL, ",")
-	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil {
-		password, _ = u.User.Password()
-		return u.User.Username(), password
-	}
-	return "", ""
 }
