@@ -3,76 +3,13 @@ package stream
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A reader that consumes acknowledges by sequence: one acknowledgement covers every message up
-// to its own. A few reply subjects are therefore enough, so acks keeps only some of them for a
-// reader that has many messages unfinished.
-
-const (
-	// ackEvery is how often a reader acknowledges.
-	ackEvery = 250 * time.Millisecond
-	// mostReplies bounds the kept reply subjects.
-	mostReplies = 4096
-)
-
-// acks are the reply subjects of a session's messages that can still be acknowledged.
-type acks struct {
-	mu      sync.Mutex
-	replies []pendingAck // by their sequences
-}
-
-// pendingAck is the reply subject of a message.
-type pendingAck struct {
-	sequence uint64
-	to       string
-}
-
-func (a *acks) add(sequence uint64, to string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.replies = append(a.replies, pendingAck{sequence, to}); len(a.replies) < mostReplies {
-		return
-	}
-	kept := a.replies[:0]
-	for i, r := range a.replies {
-		if i%2 == 1 {
-			kept = append(kept, r)
-		}
-	}
-	a.replies = kept
-}
-
-// replyUpTo returns the reply subject that acknowledges everything up to a sequence; "" if nothing
-// is new.
-func (a *acks) replyUpTo(sequence uint64) (to string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n := 0
-	for n < len(a.replies) && a.replies[n].sequence <= sequence {
-		to = a.replies[n].to
-		n++
-	}
-	a.replies = a.replies[n:]
-	return to
-}
-
-func (a *acks) clear() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.replies = nil
-}
-
-// some reports whether a message is left to acknowledge.
-func (a *acks) some() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.replies) > 0
-}
+// ackEvery is how often a reader acknowledges.
+const ackEvery = 250 * time.Millisecond
 
 // ackTimer says when a reader acknowledges: every ackEvery while it has messages that it has not
 // acknowledged. Most readers have none most of the time, and there is one for each kind.
@@ -115,7 +52,7 @@ func (s *session) unacknowledged() bool {
 	if s.local != nil {
 		return s.position < s.next
 	}
-	return s.acks.some()
+	return s.acks.Any()
 }
 
 // acknowledge tells the server how far the reader has dealt with the stream. The next
@@ -123,7 +60,7 @@ func (s *session) unacknowledged() bool {
 // here, so it is told the consumer's position.
 func (s *session) acknowledge() {
 	if s.local == nil {
-		if to := s.acks.replyUpTo(s.processed()); to != "" {
+		if to := s.acks.ReplyUpTo(s.processed()); to != "" {
 			_ = s.bus.conn.Publish(to, nil)
 		}
 		return
@@ -137,7 +74,7 @@ func (s *session) acknowledge() {
 // deleteConsumer deletes the consumer of a session. It keeps that of a reader that acknowledges and
 // ends, so that the reader's successor knows how far it got.
 func (f *follower) deleteConsumer(ctx context.Context, name string) {
-	if f.acks.clear(); f.processed == nil || ctx.Err() == nil {
+	if f.acks.Clear(); f.processed == nil || ctx.Err() == nil {
 		f.bus.make.leave(f.stream, name)
 	}
 }

@@ -6,38 +6,6 @@ import (
 	"time"
 )
 
-// acks drops half of the reply subjects when they are many, and finds the newest that was dealt
-// with.
-func TestAnswersForMessages(t *testing.T) {
-	t.Parallel()
-	var a acks
-	if a.replyUpTo(7) != "" {
-		t.Error("of no messages there is an answer")
-	}
-	for n := uint64(1); n <= 5; n++ {
-		a.add(n*10, string(rune('a'+n)))
-	}
-	for _, step := range []struct {
-		to   uint64
-		want string
-	}{{9, ""}, {10, "b"}, {10, ""}, {35, "d"}, {50, "f"}, {99, ""}} {
-		if got := a.replyUpTo(step.to); got != step.want {
-			t.Errorf("up to %d the answer is %q, want %q", step.to, got, step.want)
-		}
-	}
-	for n := range uint64(mostReplies) {
-		if a.add(n, "x"); len(a.replies) > mostReplies {
-			t.Fatalf("%d answers are kept", len(a.replies))
-		}
-	}
-	if len(a.replies) != mostReplies/2 || a.replies[0].sequence != 1 || a.replies[len(a.replies)-1].sequence != mostReplies-1 {
-		t.Errorf("of %d answers %d are kept, from %d on", mostReplies, len(a.replies), a.replies[0].sequence)
-	}
-	if a.clear(); a.replyUpTo(1<<62) != "" {
-		t.Error("what was let go is answered")
-	}
-}
-
 // A reader's timer runs only while messages are left to acknowledge, so that a hundred readers without
 // work wake up nothing.
 func TestWhenAReaderAcknowledges(t *testing.T) {
@@ -56,7 +24,7 @@ func TestWhenAReaderAcknowledges(t *testing.T) {
 		if timer.arm(f); ticks(time.Hour) {
 			t.Error("it ticks without messages")
 		}
-		f.acks.add(1, "")
+		f.acks.Add(1, "")
 		if timer.arm(f); ticks(ackEvery-1) || !ticks(2) {
 			t.Error("it does not tick in time")
 		}
@@ -71,7 +39,7 @@ func TestWhenAReaderAcknowledges(t *testing.T) {
 			t.Error("at the end it does not acknowledge")
 		}
 		other := &session{follower: &follower{}}
-		other.acks.add(1, "")
+		other.acks.Add(1, "")
 		timer = newAckTimer()
 		if timer.arm(other); ticks(time.Hour) {
 			t.Error("a reader that does not acknowledge has a timer")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -170,14 +171,14 @@ func (r *read) session(ctx context.Context) error {
 	if info.NumPending == 0 {
 		return nil
 	}
-	feed := newPrefetch(r.Stream)
-	feed.wakeAt = int(min(readBatch, r.To-max(r.From, 1)+1))
-	consuming, err := source.Consume(feed.receive, r.bus.pulling(feed)...)
+	feed := delivery.NewPrefetch(r.Stream)
+	feed.WakeAt = int(min(readBatch, r.To-max(r.From, 1)+1))
+	consuming, err := source.Consume(feed.Receive, r.bus.options.intervals().pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
 	}
 	defer consuming.Stop()
-	defer feed.close()
+	defer feed.Close()
 	return r.consume(request, feed)
 }
 
@@ -190,7 +191,7 @@ func (r *read) consumer() consumerOrder {
 }
 
 // consume takes messages until the end of the passage.
-func (r *read) consume(ctx context.Context, feed *prefetch) error {
+func (r *read) consume(ctx context.Context, feed *delivery.Prefetch) error {
 	patience := time.NewTimer(readStuck)
 	defer patience.Stop()
 	for {
@@ -202,9 +203,9 @@ func (r *read) consume(ctx context.Context, feed *prefetch) error {
 			return bus.ErrClosed
 		case <-patience.C:
 			waited = true
-		case <-feed.ready:
+		case <-feed.Ready:
 		}
-		batch, behind, broken := feed.take()
+		batch, behind, broken := feed.Take()
 		over, err := r.deliver(batch)
 		switch {
 		case err != nil, over:

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/audit"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // A consumer delivers a stream one message at a time: five goroutines in a row wake for each,
@@ -187,7 +188,7 @@ func (p *backupReader) next() error {
 	defer patience.Stop()
 	select {
 	case <-p.shaken: // takes precedence over the pieces that have already arrived
-		return errMayHaveMissed
+		return delivery.ErrMayHaveMissed
 	default:
 	}
 	var m *nats.Msg
@@ -198,7 +199,7 @@ func (p *backupReader) next() error {
 	case <-p.bus.closed:
 		return bus.ErrClosed
 	case <-p.shaken:
-		return errMayHaveMissed
+		return delivery.ErrMayHaveMissed
 	case <-patience.C:
 		return fmt.Errorf("nothing came for %v", readStuck)
 	}
@@ -210,7 +211,7 @@ func (p *backupReader) next() error {
 	}
 	if m.Reply != "" { // all pieces but the last are numbered, and need an answer
 		if p.count++; m.Reply[strings.LastIndexByte(m.Reply, '.')+1:] != strconv.Itoa(p.count) {
-			return fmt.Errorf("%w: %s is not piece %d", errMayHaveMissed, m.Reply, p.count)
+			return fmt.Errorf("%w: %s is not piece %d", delivery.ErrMayHaveMissed, m.Reply, p.count)
 		}
 		if err := m.Respond(nil); err != nil {
 			return err

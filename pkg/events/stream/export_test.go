@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/ingest"
 )
 
@@ -17,7 +18,7 @@ var Absent = noServerReason
 
 // Passing tells the errors that end by themselves when a cluster has chosen a leader.
 func Passing(err error) bool {
-	return isPassing(err) || errors.Is(err, errMayHaveMissed) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
+	return isPassing(err) || errors.Is(err, delivery.ErrMayHaveMissed) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
 }
 
 // OrderReader has the provisioner make a reader's consumer, which nothing reads then.

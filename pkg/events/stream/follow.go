@@ -4,23 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 const (
-	// pullMessages and pullBytes bound one pull request. The bound in bytes keeps large objects
-	// from overrunning the buffers of client and server.
-	pullMessages = 2000
-	pullBytes    = 16 << 20
-	// heldMessages and heldBytes bound the messages that wait for the handler.
-	heldMessages = 4000
-	heldBytes    = 32 << 20
 	// readerIdle is after how long the server removes the consumer of a dead reader.
 	readerIdle = time.Minute
 	// stuckPoll is after how long without messages a reader asks the server whether it still
@@ -30,9 +23,6 @@ const (
 	stuckPoll  = 2 * time.Second
 	stuckPolls = 2
 )
-
-// errMayHaveMissed ends a session after which deliveries may be missing.
-var errMayHaveMissed = errors.New("deliveries may have been lost")
 
 // follower is one call of Follow. Each session has its own consumer. A session reads again what
 // the session before received and did not hand over.
@@ -46,7 +36,7 @@ type follower struct {
 	stuckAt uint64    // the sequence at which an earlier session was stuck; 0: none was
 
 	processed func() uint64 // see [bus.Queue]; nil: nothing is acknowledged
-	acks      acks
+	acks      delivery.Acks
 }
 
 // Follow reads a stream in order and goes on for ever; see [bus.Reader].
@@ -104,17 +94,17 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	if err != nil {
 		return translated(request, err)
 	}
-	feed := newPrefetch(f.stream)
+	feed := delivery.NewPrefetch(f.stream)
 	if f.processed != nil {
-		feed.onReceived = f.acks.add
+		feed.OnReceived = f.acks.Add
 	}
-	consuming, err := source.Consume(feed.receive, f.bus.pulling(feed)...)
+	consuming, err := source.Consume(feed.Receive, f.bus.options.intervals().pulling(feed)...)
 	if err != nil {
 		return translated(request, err)
 	}
 	defer f.deleteConsumer(ctx, source.CachedInfo().Name)
 	defer consuming.Stop()
-	defer feed.close()
+	defer feed.Close()
 	s := newSession(f, source, feed, handle)
 	defer s.end()
 	if err := s.attach(request, source.CachedInfo().NumPending); err != nil {
@@ -131,8 +121,8 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		case <-f.bus.closed:
 			return bus.ErrClosed
 		case <-shaken:
-			return errMayHaveMissed
-		case <-feed.ready:
+			return delivery.ErrMayHaveMissed
+		case <-feed.Ready:
 			err = s.takeReceived(request)
 		case <-s.local.Ready():
 			err = s.takeLocal()
@@ -140,16 +130,6 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 		if err != nil {
 			return translated(request, err)
 		}
-	}
-}
-
-// pulling is the options of a reader's pull requests.
-func (b *Bus) pulling(feed *prefetch) []jetstream.PullConsumeOpt {
-	rhythm := b.options.intervals()
-	return []jetstream.PullConsumeOpt{
-		jetstream.PullMaxMessagesWithBytesLimit(pullMessages, pullBytes),
-		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(max(rhythm.pullExpiry, jetstream.DefaultExpires)),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { feed.fail(err) }),
 	}
 }
 
@@ -235,94 +215,4 @@ func (f *follower) sameStream(ctx context.Context, handle jetstream.Stream) erro
 		return fmt.Errorf("%w: message %d had the checksum %q, and now there is another with %q", bus.ErrOvertaken, f.next-1, f.last, m.Header.Get(events.HeaderSum))
 	}
 	return nil
-}
-
-// prefetch takes messages from the client library's goroutine and keeps them until the handler is
-// free. When it is full it blocks that goroutine.
-type prefetch struct {
-	stream string
-	ready  chan struct{} // holds a token when take has something to return
-	wakeAt int           // messages that are worth a wake-up, if the server has more
-
-	mu         sync.Mutex
-	spaceFree  sync.Cond
-	batch      []events.Message
-	size       int
-	received   uint64 // the consumer's count of deliveries
-	behind     uint64 // messages that the server has after the last received one
-	err        error
-	closed     bool
-	onReceived func(sequence uint64, reply string) // may be nil
-}
-
-func newPrefetch(stream string) *prefetch {
-	f := &prefetch{stream: stream, ready: make(chan struct{}, 1)}
-	f.spaceFree.L = &f.mu
-	return f
-}
-
-func (f *prefetch) receive(m jetstream.Msg) {
-	p, err := deliveryPositionOf(m.Reply())
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for !f.closed && (len(f.batch) >= heldMessages || f.size >= heldBytes) {
-		f.spaceFree.Wait()
-	}
-	switch {
-	case f.closed || f.err != nil:
-		return
-	case err != nil:
-		f.err = err
-	case p.delivery != f.received+1:
-		f.err = fmt.Errorf("%w: delivery %d after %d", errMayHaveMissed, p.delivery, f.received)
-	default:
-		if f.received++; f.onReceived != nil {
-			f.onReceived(p.sequence, m.Reply())
-		}
-		f.batch = append(f.batch, delivered(f.stream, m, p))
-		f.size += len(m.Data())
-		f.behind = p.pending
-		if len(f.batch) < f.wakeAt && f.size < heldBytes && p.pending > 0 {
-			return
-		}
-	}
-	f.signal()
-}
-
-func (f *prefetch) fail(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err = err
-	}
-	f.signal()
-}
-
-func (f *prefetch) signal() {
-	select {
-	case f.ready <- struct{}{}:
-	default:
-	}
-}
-
-// take returns all received messages, how many more the server has, and the error that followed
-// them.
-func (f *prefetch) take() (batch []events.Message, behind uint64, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	batch = f.batch
-	f.batch, f.size = nil, 0
-	if n := len(batch); n > 0 && f.err == nil {
-		// The next batch is likely to be as large.
-		f.batch = make([]events.Message, 0, min(n, pullMessages))
-	}
-	f.spaceFree.Broadcast()
-	return batch, f.behind, f.err
-}
-
-func (f *prefetch) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	f.spaceFree.Broadcast()
 }

@@ -3,7 +3,10 @@ package stream
 import (
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // intervals is how often a connection and its server check on each other when nothing happens.
@@ -50,4 +53,9 @@ func intervalsOf(replicas int, here, several bool) intervals {
 	default:
 		return standalone
 	}
+}
+
+// pulling is the options of a reader's pull requests.
+func (i intervals) pulling(feed *delivery.Prefetch) []jetstream.PullConsumeOpt {
+	return feed.Pulling(i.heartbeat, max(i.pullExpiry, jetstream.DefaultExpires))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // One request looks up many subjects: the server finds the newest message of each in one pass,
@@ -28,9 +29,6 @@ const (
 	// lookupBytes is about how much the server sends for one request, so that many large
 	// messages do not exceed what a connection takes in at once. Further requests get the rest.
 	lookupBytes = 1 << 20
-	// lookupLast is the header, in each message of an answer, with the sequence of the message
-	// before it.
-	lookupLast = "Nats-Last-Sequence"
 )
 
 // errNoBatchLookup: the server does not look up many subjects together, or cannot read one of the
@@ -140,8 +138,8 @@ func (l *lookup) receive(ctx context.Context) (left uint64, err error) {
 		if status := m.Header.Get("Status"); status != "" && len(m.Data) == 0 {
 			return l.end(m, status, last)
 		}
-		if before, _ := number(m.Header.Get(lookupLast)); before != last {
-			return 0, fmt.Errorf("%w: message %d came behind %d", errMayHaveMissed, before, last)
+		if before, _ := delivery.Number(m.Header.Get(delivery.LastHeader)); before != last {
+			return 0, fmt.Errorf("%w: message %d came behind %d", delivery.ErrMayHaveMissed, before, last)
 		}
 		found, err := lookedUp(l.stream, m)
 		if err != nil {
@@ -161,7 +159,7 @@ func (l *lookup) next(ctx context.Context) (*nats.Msg, error) {
 	case <-l.bus.closed:
 		return nil, bus.ErrClosed
 	case <-l.shaken:
-		return nil, errMayHaveMissed
+		return nil, delivery.ErrMayHaveMissed
 	}
 }
 
@@ -175,10 +173,10 @@ func (l *lookup) end(m *nats.Msg, status string, last uint64) (left uint64, err 
 	case status != "204":
 		return 0, fmt.Errorf("%w: %s %s", errNoBatchLookup, status, what)
 	}
-	if at, _ := number(m.Header.Get(lookupLast)); at != last {
-		return 0, fmt.Errorf("%w: the last message is %d, and %d was received", errMayHaveMissed, at, last)
+	if at, _ := delivery.Number(m.Header.Get(delivery.LastHeader)); at != last {
+		return 0, fmt.Errorf("%w: the last message is %d, and %d was received", delivery.ErrMayHaveMissed, at, last)
 	}
-	left, ok := number(m.Header.Get("Nats-Num-Pending"))
+	left, ok := delivery.Number(m.Header.Get("Nats-Num-Pending"))
 	if !ok || left > 0 && last == 0 {
 		return 0, fmt.Errorf("%w: %d messages are left, and none came", errNoBatchLookup, left)
 	}
@@ -195,7 +193,7 @@ func lookedUp(stream string, m *nats.Msg) (events.Message, error) {
 	if err != nil {
 		return events.Message{}, fmt.Errorf("read the time of message %d: %w", sequence, err)
 	}
-	return stored(stream, &jetstream.RawStreamMsg{
+	return delivery.Stored(stream, &jetstream.RawStreamMsg{
 		Subject: m.Header.Get(jetstream.SubjectHeader), Sequence: sequence, Header: m.Header, Data: m.Data, Time: at,
 	}), nil
 }

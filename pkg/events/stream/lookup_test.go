@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // TestAnAnswerToManyQuestions: an answer is used only as far as no message can be missing from
@@ -21,12 +22,12 @@ func TestAnAnswerToManyQuestions(t *testing.T) {
 	message := func(sequence, before int) *nats.Msg {
 		return &nats.Msg{Data: []byte("{}"), Header: nats.Header{
 			"Nats-Subject": {fmt.Sprint("turn.", sequence)}, "Nats-Sequence": {fmt.Sprint(sequence)},
-			"Nats-Time-Stamp": {"2026-01-02T03:04:05Z"}, lookupLast: {fmt.Sprint(before)},
+			"Nats-Time-Stamp": {"2026-01-02T03:04:05Z"}, delivery.LastHeader: {fmt.Sprint(before)},
 		}}
 	}
 	status := func(code, what string, last, left int) *nats.Msg {
 		return &nats.Msg{Header: nats.Header{
-			"Status": {code}, "Description": {what}, lookupLast: {fmt.Sprint(last)}, "Nats-Num-Pending": {fmt.Sprint(left)},
+			"Status": {code}, "Description": {what}, delivery.LastHeader: {fmt.Sprint(last)}, "Nats-Num-Pending": {fmt.Sprint(left)},
 		}}
 	}
 	undated := message(3, 0)
@@ -41,15 +42,15 @@ func TestAnAnswerToManyQuestions(t *testing.T) {
 		"nothing":                         {answer: []*nats.Msg{status("404", "No Results", 0, 0)}},
 		"two":                             {answer: []*nats.Msg{message(3, 0), message(8, 3), status("204", "EOB", 8, 0)}, found: 2},
 		"two, and there are more":         {answer: []*nats.Msg{message(3, 0), message(8, 3), status("204", "EOB", 8, 5)}, found: 2, left: 5},
-		"one got lost":                    {answer: []*nats.Msg{message(3, 0), message(9, 8)}, found: 1, err: errMayHaveMissed},
-		"the first got lost":              {answer: []*nats.Msg{message(8, 3)}, err: errMayHaveMissed},
-		"the last got lost":               {answer: []*nats.Msg{message(3, 0), status("204", "EOB", 8, 0)}, found: 1, err: errMayHaveMissed},
+		"one got lost":                    {answer: []*nats.Msg{message(3, 0), message(9, 8)}, found: 1, err: delivery.ErrMayHaveMissed},
+		"the first got lost":              {answer: []*nats.Msg{message(8, 3)}, err: delivery.ErrMayHaveMissed},
+		"the last got lost":               {answer: []*nats.Msg{message(3, 0), status("204", "EOB", 8, 0)}, found: 1, err: delivery.ErrMayHaveMissed},
 		"one that the server cannot read": {answer: []*nats.Msg{message(3, 0), status("404", "Message Not Found", 0, 0)}, found: 1, err: errNoBatchLookup},
 		"too many":                        {answer: []*nats.Msg{status("413", "Too Many Results", 0, 0)}, err: errNoBatchLookup},
 		"more, without end":               {answer: []*nats.Msg{status("204", "EOB", 0, 5)}, err: errNoBatchLookup},
 		"no such stream":                  {answer: []*nats.Msg{status("503", "", 0, 0)}, err: nats.ErrNoResponders},
 		"without a time":                  {answer: []*nats.Msg{undated}, word: "read the time of message 3"},
-		"shaken":                          {err: errMayHaveMissed},
+		"shaken":                          {err: delivery.ErrMayHaveMissed},
 	} {
 		come, shaken := make(chan *nats.Msg, len(c.answer)), make(chan struct{})
 		for _, m := range c.answer {
@@ -81,7 +82,7 @@ func TestWhereAMessageWasFound(t *testing.T) {
 	t.Parallel()
 	m, err := lookedUp("TURN_c", &nats.Msg{Data: []byte("{}"), Header: nats.Header{
 		"Nats-Stream": {"TURN_c"}, "Nats-Subject": {"turn.c"}, "Nats-Sequence": {"7"}, "Nats-Time-Stamp": {"2026-01-02T03:04:05.000000006Z"},
-		"Nats-Num-Pending": {"0"}, lookupLast: {"0"}, "Content-Type": {"application/json"},
+		"Nats-Num-Pending": {"0"}, delivery.LastHeader: {"0"}, "Content-Type": {"application/json"},
 	}})
 	if at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC); err != nil || m.Subject != "turn.c" || m.Sequence != 7 || !m.Time.Equal(at) {
 		t.Errorf("found %+v, %v", m, err)

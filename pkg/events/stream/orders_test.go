@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // The service that gave an order sees the provisioner's error as if the server had returned it.
@@ -216,9 +217,9 @@ func TestWhatShowsAHistory(t *testing.T) {
 		if c.known != nil {
 			w.work.Known = func(events.Message) bool { return c.known() }
 		}
-		p := deliveryPosition{attempt: c.attempt, time: c.stored, pending: c.pending}
-		if got := w.isRedeliveringHistory(blankMsg{}, &p); got != c.want || p.attempt != c.attempts {
-			t.Errorf("%s: it is a history: %t, attempt %d", name, got, p.attempt)
+		p := delivery.Position{Attempt: c.attempt, Time: c.stored, Pending: c.pending}
+		if got := w.isRedeliveringHistory(blankMsg{}, &p); got != c.want || p.Attempt != c.attempts {
+			t.Errorf("%s: it is a history: %t, attempt %d", name, got, p.Attempt)
 		}
 	}
 }
@@ -299,7 +300,7 @@ func (s noted) TermWithReason(r string) error      { return s.note("term: " + r)
 func TestHowADeliveryIsAnswered(t *testing.T) {
 	t.Parallel()
 	var said []string
-	d := &delivery{wire: noted{said: &said}, stream: "TURN_c", place: deliveryPosition{attempt: 3, sequence: 7, time: time.Unix(7, 0)}}
+	d := &workDelivery{wire: noted{said: &said}, stream: "TURN_c", place: delivery.Position{Attempt: 3, Sequence: 7, Time: time.Unix(7, 0)}}
 	d.Ack()
 	d.InProgress()
 	for _, delay := range []time.Duration{-1, 0, 1, time.Minute, time.Minute + 1} {

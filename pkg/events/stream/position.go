@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // errPositionLost: a consumer's position is beyond the end of its stream, because the stream
@@ -30,18 +31,18 @@ func endSession(broken chan<- error, err error) {
 // isRedeliveringHistory reports whether a delivery shows that the consumer goes through its history again. A
 // message older than the consumer counts as delivered before, since an earlier consumer may
 // have delivered it.
-func (w *worker) isRedeliveringHistory(m jetstream.Msg, p *deliveryPosition) bool {
-	if w.work.Since <= 0 || p.attempt > 1 {
+func (w *worker) isRedeliveringHistory(m jetstream.Msg, p *delivery.Position) bool {
+	if w.work.Since <= 0 || p.Attempt > 1 {
 		return false
 	}
-	if p.time.Before(w.made) {
-		p.attempt++
+	if p.Time.Before(w.made) {
+		p.Attempt++
 	}
-	if p.pending <= bus.Backlog || time.Since(p.time) <= w.work.Since || time.Since(w.asked) < positionDoubtFor {
+	if p.Pending <= bus.Backlog || time.Since(p.Time) <= w.work.Since || time.Since(w.asked) < positionDoubtFor {
 		return false
 	}
 	w.asked = time.Now()
-	return w.work.Known == nil || w.work.Known(delivered(w.work.Stream, m, *p))
+	return w.work.Known == nil || w.work.Known(delivery.Message(w.work.Stream, m, *p))
 }
 
 // watchPosition ends the session when the consumer is beyond the end of its stream. It checks at once,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // Last is the newest message of a subject; see [bus.Reader]. One that this process has just
@@ -45,7 +46,7 @@ func (b *Bus) get(ctx context.Context, stream string, ask getter) (events.Messag
 	m, err := ask(request, handle)
 	switch {
 	case err == nil:
-		return stored(stream, m), true, nil
+		return delivery.Stored(stream, m), true, nil
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return events.Message{}, false, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/handover"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -20,7 +21,7 @@ import (
 type session struct {
 	*follower
 	source jetstream.Consumer
-	feed   *prefetch
+	feed   *delivery.Prefetch
 	handle func([]events.Message) error
 	acking *ackTimer
 
@@ -32,7 +33,7 @@ type session struct {
 	stuck int           // how many checks in a row found messages that do not arrive
 }
 
-func newSession(f *follower, source jetstream.Consumer, feed *prefetch, handle func([]events.Message) error) *session {
+func newSession(f *follower, source jetstream.Consumer, feed *delivery.Prefetch, handle func([]events.Message) error) *session {
 	return &session{
 		follower: f, source: source, feed: feed, handle: handle,
 		acking: newAckTimer(), idle: time.NewTimer(stuckPoll), rest: stuckPoll,
@@ -81,7 +82,7 @@ func (b *Bus) resetConsumer(stream, consumer string, sequence uint64) {
 
 // takeReceived hands over what the server has delivered.
 func (s *session) takeReceived(ctx context.Context) error {
-	batch, behind, failure := s.feed.take()
+	batch, behind, failure := s.feed.Take()
 	if err := s.take(batch); err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ func (s *session) missing(ctx context.Context) (uint64, error) {
 func (s *session) stalled(missing uint64) error {
 	if s.local != nil || s.stuckAt != s.next {
 		s.stuckAt = s.next
-		return errMayHaveMissed
+		return delivery.ErrMayHaveMissed
 	}
 	return fmt.Errorf("%w: the server has %d messages from %d on and does not deliver them", events.ErrDamaged, missing, s.next)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 // A server that stalls for a while delivers as little as one that cannot read its messages.
@@ -110,46 +111,46 @@ func TestHowLongAPassageIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	away := errors.New("away")
 	for name, c := range map[string]struct {
-		does func(t *testing.T, f *prefetch, b *Bus, cancel context.CancelCauseFunc)
+		does func(t *testing.T, f *delivery.Prefetch, b *Bus, cancel context.CancelCauseFunc)
 		took time.Duration
 		says string // "": nothing
 		next uint64
 	}{
-		"all that there is": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
-			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
-			f.receive(sentMsg{sequence: 4, delivery: 2})
+		"all that there is": {func(_ *testing.T, f *delivery.Prefetch, _ *Bus, _ context.CancelCauseFunc) {
+			f.Receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+			f.Receive(sentMsg{sequence: 4, delivery: 2})
 		}, 0, "", 5},
-		"up to the end": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
-			f.receive(sentMsg{sequence: 9, delivery: 1, pending: 7})
+		"up to the end": {func(_ *testing.T, f *delivery.Prefetch, _ *Bus, _ context.CancelCauseFunc) {
+			f.Receive(sentMsg{sequence: 9, delivery: 1, pending: 7})
 		}, 0, "", 10},
-		"slowly": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
+		"slowly": {func(_ *testing.T, f *delivery.Prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			time.Sleep(4 * time.Second) // of virtual time
-			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+			f.Receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 			time.Sleep(4 * time.Second)
-			f.receive(sentMsg{sequence: 4, delivery: 2})
+			f.Receive(sentMsg{sequence: 4, delivery: 2})
 		}, 8 * time.Second, "", 5},
-		"slowly, with a sign of nothing": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
-			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+		"slowly, with a sign of nothing": {func(_ *testing.T, f *delivery.Prefetch, _ *Bus, _ context.CancelCauseFunc) {
+			f.Receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 			time.Sleep(time.Second)
-			f.signal()
+			f.Ready <- struct{}{}
 			time.Sleep(time.Second)
-			f.receive(sentMsg{sequence: 4, delivery: 2})
+			f.Receive(sentMsg{sequence: 4, delivery: 2})
 		}, 2 * time.Second, "", 5},
-		"nothing comes": {func(*testing.T, *prefetch, *Bus, context.CancelCauseFunc) {}, 5 * time.Second, "nothing came for 5s", 1},
-		"nothing more comes": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
+		"nothing comes": {func(*testing.T, *delivery.Prefetch, *Bus, context.CancelCauseFunc) {}, 5 * time.Second, "nothing came for 5s", 1},
+		"nothing more comes": {func(_ *testing.T, f *delivery.Prefetch, _ *Bus, _ context.CancelCauseFunc) {
 			time.Sleep(4 * time.Second)
-			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
+			f.Receive(sentMsg{sequence: 3, delivery: 1, pending: 1})
 		}, 9 * time.Second, "nothing came for 5s", 4},
-		"something is missing": {func(_ *testing.T, f *prefetch, _ *Bus, _ context.CancelCauseFunc) {
-			f.receive(sentMsg{sequence: 3, delivery: 1, pending: 2})
-			f.receive(sentMsg{sequence: 5, delivery: 3})
-		}, 0, errMayHaveMissed.Error(), 4},
-		"the bus is closed": {func(_ *testing.T, _ *prefetch, b *Bus, _ context.CancelCauseFunc) { close(b.closed) }, 0, bus.ErrClosed.Error(), 1},
-		"it is to end":      {func(_ *testing.T, _ *prefetch, _ *Bus, cancel context.CancelCauseFunc) { cancel(away) }, 0, "away", 1},
+		"something is missing": {func(_ *testing.T, f *delivery.Prefetch, _ *Bus, _ context.CancelCauseFunc) {
+			f.Receive(sentMsg{sequence: 3, delivery: 1, pending: 2})
+			f.Receive(sentMsg{sequence: 5, delivery: 3})
+		}, 0, delivery.ErrMayHaveMissed.Error(), 4},
+		"the bus is closed": {func(_ *testing.T, _ *delivery.Prefetch, b *Bus, _ context.CancelCauseFunc) { close(b.closed) }, 0, bus.ErrClosed.Error(), 1},
+		"it is to end":      {func(_ *testing.T, _ *delivery.Prefetch, _ *Bus, cancel context.CancelCauseFunc) { cancel(away) }, 0, "away", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, f, began := &Bus{closed: make(chan struct{})}, newPrefetch("S"), time.Now()
+				b, f, began := &Bus{closed: make(chan struct{})}, delivery.NewPrefetch("S"), time.Now()
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
 				r := &read{bus: b, Passage: bus.Passage{From: 1, To: 9}, handle: func([]events.Message) error { return nil }}

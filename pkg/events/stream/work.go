@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 )
 
 const (
@@ -79,7 +80,7 @@ func (w *worker) session(ctx context.Context) error {
 	engine := &engine{worker: w, broken: broken}
 	rhythm := w.bus.options.intervals()
 	consuming, err := consumer.Consume(engine.receive,
-		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), pullBytes),
+		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), delivery.PullBytes),
 		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(rhythm.pullExpiry),
 		jetstream.PullPriorityGroup(allControllers), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { endSession(broken, err) }))
@@ -95,7 +96,7 @@ func (w *worker) session(ctx context.Context) error {
 	case <-w.bus.closed:
 		return bus.ErrClosed
 	case <-shaken:
-		return errMayHaveMissed
+		return delivery.ErrMayHaveMissed
 	case err := <-broken:
 		w.positionLost = errors.Is(err, errPositionLost)
 		return translated(request, err)
@@ -174,7 +175,7 @@ func (d *engine) receive(m jetstream.Msg) {
 		return
 	}
 	w := d.worker
-	p, err := deliveryPositionOf(m.Reply())
+	p, err := delivery.PositionOf(m.Reply())
 	if err != nil {
 		w.bus.options.Log.Error("a delivery has no sequence", "stream", w.work.Stream, "error", err)
 		return
@@ -184,10 +185,10 @@ func (d *engine) receive(m jetstream.Msg) {
 		endSession(d.broken, errPositionLost)
 		return
 	}
-	if p.attempt > 1 {
+	if p.Attempt > 1 {
 		w.bus.stats.redelivered.WithLabelValues(w.work.Stream, w.work.Durable).Inc()
 	}
-	w.handle(&delivery{wire: m, stream: w.work.Stream, place: p})
+	w.handle(&workDelivery{wire: m, stream: w.work.Stream, place: p})
 }
 
 func (d *engine) close() {
@@ -196,21 +197,21 @@ func (d *engine) close() {
 	d.closed = true
 }
 
-// delivery answers by publishing on the delivery's reply subject, without waiting. When an
+// workDelivery answers by publishing on the delivery's reply subject, without waiting. When an
 // answer is lost the server redelivers the message, which every worker must tolerate anyway; so
-// delivery reports no errors. The client library ignores a second answer.
-type delivery struct {
+// workDelivery reports no errors. The client library ignores a second answer.
+type workDelivery struct {
 	wire   jetstream.Msg
 	stream string
-	place  deliveryPosition
+	place  delivery.Position
 }
 
-func (d *delivery) Message() events.Message { return delivered(d.stream, d.wire, d.place) }
-func (d *delivery) Attempt() int            { return d.place.attempt }
-func (d *delivery) Ack()                    { _ = d.wire.Ack() }
-func (d *delivery) InProgress()             { _ = d.wire.InProgress() }
+func (d *workDelivery) Message() events.Message { return delivery.Message(d.stream, d.wire, d.place) }
+func (d *workDelivery) Attempt() int            { return d.place.Attempt }
+func (d *workDelivery) Ack()                    { _ = d.wire.Ack() }
+func (d *workDelivery) InProgress()             { _ = d.wire.InProgress() }
 
-func (d *delivery) NakWithDelay(delay time.Duration) {
+func (d *workDelivery) NakWithDelay(delay time.Duration) {
 	if delay <= 0 {
 		_ = d.wire.Nak()
 		return
@@ -219,6 +220,6 @@ func (d *delivery) NakWithDelay(delay time.Duration) {
 }
 
 // Term sends the reason to the server, which publishes it as an advisory.
-func (d *delivery) Term(reason string) {
+func (d *workDelivery) Term(reason string) {
 	_ = d.wire.TermWithReason(strings.Join(strings.Fields(reason), " "))
 }

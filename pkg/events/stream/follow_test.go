@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/ingest"
 )
 
@@ -28,105 +28,6 @@ func (m sentMsg) Reply() string {
 func (m sentMsg) Subject() string      { return "s" }
 func (m sentMsg) Headers() nats.Header { return nil }
 func (m sentMsg) Data() []byte         { return make([]byte, m.size) }
-
-// isReady reports whether there is something to take.
-func (f *prefetch) isReady() bool {
-	select {
-	case <-f.ready:
-		return true
-	default:
-		return false
-	}
-}
-
-// feed returns messages in order; after a missing delivery, one without a position or an error
-// it returns no more.
-func TestAFeedEndsWhereSomethingIsMissing(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		then func(f *prefetch)
-		err  error // nil: any
-	}{
-		"a delivery is missing":     {func(f *prefetch) { f.receive(sentMsg{sequence: 9, delivery: 4}) }, errMayHaveMissed},
-		"a delivery comes twice":    {func(f *prefetch) { f.receive(sentMsg{sequence: 7, delivery: 2}) }, errMayHaveMissed},
-		"the client says an error":  {func(f *prefetch) { f.fail(nats.ErrTimeout); f.fail(nats.ErrNoResponders) }, nats.ErrTimeout},
-		"the place cannot be read ": {func(f *prefetch) { f.receive(blankReply{}) }, nil},
-	} {
-		f := newPrefetch("S")
-		var got []uint64
-		f.onReceived = func(sequence uint64, reply string) { got = append(got, sequence) }
-		f.receive(sentMsg{sequence: 5, delivery: 1, pending: 8})
-		f.receive(sentMsg{sequence: 7, delivery: 2, pending: 7})
-		batch, behind, err := f.take()
-		if !f.isReady() || len(batch) != 2 || batch[0].Sequence != 5 || batch[1].Sequence != 7 || batch[1].Stream != "S" || behind != 7 || err != nil || len(got) != 2 {
-			t.Errorf("taken is %+v, with %d behind, %v", batch, behind, err)
-		}
-		c.then(f)
-		f.receive(sentMsg{sequence: 8, delivery: 3})
-		if batch, _, err = f.take(); !f.isReady() || len(batch) != 0 || err == nil || c.err != nil && !errors.Is(err, c.err) || len(got) != 2 {
-			t.Errorf("%s: then %+v is taken, %v", name, batch, err)
-		}
-	}
-}
-
-type blankReply struct{ jetstream.Msg }
-
-func (blankReply) Reply() string { return "_INBOX.x" }
-
-// A busy reader gets at most a bound of messages and of bytes, and the rest when it has taken
-// those; a closed one gets none.
-func TestAFeedIsBounded(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ size, most int }{"messages": {0, heldMessages}, "bytes": {1 << 20, 32}} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newPrefetch("S")
-			sent := 0
-			go func() {
-				for n := range c.most + 2 {
-					f.receive(sentMsg{sequence: n + 1, delivery: n + 1, size: c.size})
-					sent++
-				}
-			}()
-			synctest.Wait()
-			if sent != c.most {
-				t.Errorf("%s: %d are held, want %d", name, sent, c.most)
-			}
-			batch, _, err := f.take()
-			if synctest.Wait(); len(batch) != c.most || err != nil || sent != c.most+2 {
-				t.Errorf("%s: %d are taken, %v, and %d sent", name, len(batch), err, sent)
-			}
-			f.close()
-			f.receive(sentMsg{sequence: 1, delivery: c.most + 3})
-			if batch, _, err = f.take(); len(batch) != 2 || err != nil {
-				t.Errorf("%s: when it is closed %d are taken, %v", name, len(batch), err)
-			}
-		})
-	}
-}
-
-// feed waits for as many messages as are worth taking, but not for messages that the server
-// does not have.
-func TestAFeedWaitsForEnough(t *testing.T) {
-	t.Parallel()
-	f := newPrefetch("S")
-	f.wakeAt = 3
-	for n, step := range []struct {
-		pending, size int
-		ready         bool
-	}{{9, 1, false}, {8, 1, false}, {7, 1, true}, {6, 1, true}} {
-		if f.receive(sentMsg{sequence: n + 1, delivery: n + 1, pending: step.pending, size: step.size}); f.isReady() != step.ready {
-			t.Errorf("with %d messages it is ready: %t", n+1, !step.ready)
-		}
-	}
-	_, _, _ = f.take()
-	if f.receive(sentMsg{sequence: 5, delivery: 5, pending: 0}); !f.isReady() {
-		t.Error("it is waited for what is not there")
-	}
-	_, _, _ = f.take()
-	if f.receive(sentMsg{sequence: 6, delivery: 6, pending: 9, size: heldBytes}); !f.isReady() {
-		t.Error("it is waited though nothing more fits")
-	}
-}
 
 // The handler does not get again what it received in an earlier session.
 func TestWhatIsFresh(t *testing.T) {
@@ -164,16 +65,16 @@ func TestWhenAStreamIsDamaged(t *testing.T) {
 		err    error
 	}{
 		{source{pending: 0}, 7, 0, nil}, {source{err: away}, 7, 0, away}, {source{pending: 5}, 7, 1, nil}, {source{pending: 0}, 7, 0, nil},
-		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 2, errMayHaveMissed}, // a session that only lost its request is begun anew
+		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 2, delivery.ErrMayHaveMissed}, // a session that only lost its request is begun anew
 		{source{pending: 5}, 7, 1, nil}, {source{pending: 5}, 7, 2, events.ErrDamaged},
-		{source{pending: 0}, 9, 0, nil}, {source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 2, errMayHaveMissed}, // it got further meanwhile
+		{source{pending: 0}, 9, 0, nil}, {source{pending: 5}, 9, 1, nil}, {source{pending: 5}, 9, 2, delivery.ErrMayHaveMissed}, // it got further meanwhile
 	} {
 		f.next, f.source = step.next, step.source
 		err := f.checkIdle(t.Context())
 		if f.stuck != step.stuck || !errors.Is(err, step.err) {
 			t.Errorf("step %d: %d times, %v; want %d, %v", i, f.stuck, err, step.stuck, step.err)
 		}
-		if errors.Is(err, errMayHaveMissed) {
+		if errors.Is(err, delivery.ErrMayHaveMissed) {
 			f.stuck = 0 // a new session
 		}
 	}
