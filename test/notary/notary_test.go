@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/port"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -209,7 +210,7 @@ func TestTheNotarysRights(t *testing.T) {
 		"remove those of a kind":   func() error { return one.DeleteKind(t.Context(), kinds.Pods.Name) },
 		"import something as ours": func() error { return one.Import(t.Context(), f, "OUTCOME_x", nil) },
 	} {
-		var refusal *stream.Refusal
+		var refusal *natserr.Refusal
 		if err := try(); !errors.As(err, &refusal) && !strings.Contains(fmt.Sprint(err), "no such stream") {
 			t.Errorf("it may %s: %v", name, err)
 		}

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/audit"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // leastBus is the oldest NATS server with all features that Millrace uses (docs/doctor.md). The
@@ -35,11 +35,11 @@ type Wanted struct {
 func Unreached(w Wanted, err error) []Finding {
 	f := found(CheckBus, Failed, "no connection to the bus at %s: %v", w.Address, err)
 	switch {
-	case errors.Is(err, stream.ErrUnauthorized):
+	case errors.Is(err, natserr.ErrUnauthorized):
 		f = found(CheckBus, Failed, "the bus at %s does not let %s in: %v", w.Address, user(w.User), err).
 			so("give the login of a user of the bus: --nats-user and --nats-password-file, --nats-credentials, or nats://USER:PASSWORD@HOST:4222")
-	case errors.Is(err, stream.ErrTLS): // the error says what to do
-	case errors.Is(err, stream.ErrNoServer):
+	case errors.Is(err, natserr.ErrTLS): // the error says what to do
+	case errors.Is(err, natserr.ErrNoServer):
 		f = found(CheckBus, Failed, "no bus answers at %s: %v", w.Address, err).so("start NATS, or correct --nats-url")
 	default:
 		f = f.so("check that NATS runs, and --nats-url")

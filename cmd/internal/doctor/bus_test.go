@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/audit"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // TestBus: each property in which a bus can differ from the wanted one has a finding.
@@ -113,9 +113,9 @@ func TestUnreached(t *testing.T) {
 		err  error
 		says string
 	}{
-		"nothing listens": {fmt.Errorf("connect: %w", stream.ErrNoServer), "start NATS…--nats-url"},
-		"not let in":      {fmt.Errorf("connect: %w", stream.ErrUnauthorized), "does not let me in…--nats-password-file"},
-		"not trusted":     {fmt.Errorf("%w: name the authority with --nats-ca-file", stream.ErrTLS), "--nats-ca-file"},
+		"nothing listens": {fmt.Errorf("connect: %w", natserr.ErrNoServer), "start NATS…--nats-url"},
+		"not let in":      {fmt.Errorf("connect: %w", natserr.ErrUnauthorized), "does not let me in…--nats-password-file"},
+		"not trusted":     {fmt.Errorf("%w: name the authority with --nats-ca-file", natserr.ErrTLS), "--nats-ca-file"},
 		"silent":          {errors.New("i/o timeout"), "timeout…--nats-url"},
 	} {
 		all := Unreached(Wanted{Address: "nats://a:4222", User: "me"}, c.err)

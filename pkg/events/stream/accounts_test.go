@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -135,13 +136,13 @@ func TestEachServiceSaysItsOwn(t *testing.T) {
 		for owner, subjects := range own {
 			for _, on := range subjects {
 				_, err := b.Put(t.Context(), events.Message{Subject: on, Data: []byte("{}")}, user+on)
-				var refusal *stream.Refusal
+				var refusal *natserr.Refusal
 				if refused := errors.As(err, &refusal); refused == (user == owner) || user == owner && err != nil {
 					t.Errorf("the %s says something on %s: %v", user, on, err)
 				}
 			}
 		}
-		var refusal *stream.Refusal
+		var refusal *natserr.Refusal
 		if err := b.DeleteKind(t.Context(), "none"); errors.As(err, &refusal) == (user == "watcher") {
 			t.Errorf("the %s takes streams away: %v", user, err)
 		}

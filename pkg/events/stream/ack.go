@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // ackEvery is how often a reader acknowledges.
@@ -91,7 +93,7 @@ func (b *Bus) Acknowledged(ctx context.Context, stream string) (dealt uint64, ok
 	defer done()
 	handle, err := b.handle(request, stream)
 	if err != nil {
-		return 0, false, translated(request, err)
+		return 0, false, natserr.Translate(request, err)
 	}
 	list := handle.ListConsumers(request)
 	for info := range list.Info() {
@@ -102,7 +104,7 @@ func (b *Bus) Acknowledged(ctx context.Context, stream string) (dealt uint64, ok
 			dealt, ok = floor, true
 		}
 	}
-	if err := translated(request, list.Err()); err != nil {
+	if err := natserr.Translate(request, list.Err()); err != nil {
 		return 0, false, fmt.Errorf("list the readers of %s: %w", stream, err)
 	}
 	return dealt, ok, nil

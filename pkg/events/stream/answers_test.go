@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // answers is a server that answers as a test says.
@@ -156,7 +157,7 @@ func TestWhoAnswersForAStream(t *testing.T) {
 		"one that knows no others":   {3, of("a"), false},
 	} {
 		a := &answers{stream: standingAt(&jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: c.copies}, Cluster: c.cluster})}
-		if _, err := a.bus(Options{}).led(t.Context(), "TURN_c"); (err == nil) != c.led || err != nil && !errors.Is(err, errNotLed) {
+		if _, err := a.bus(Options{}).led(t.Context(), "TURN_c"); (err == nil) != c.led || err != nil && !errors.Is(err, natserr.ErrNotLed) {
 			t.Errorf("%s answers: %v", name, err)
 		}
 	}
@@ -185,7 +186,7 @@ func TestHowLongAStreamIsAskedFor(t *testing.T) {
 		"no answer, and hurry": {hangs, time.Second, 0, context.DeadlineExceeded, 2, 2 * time.Second},
 		"no answer in time":    {hangs, 5 * time.Second, 500 * time.Millisecond, context.DeadlineExceeded, 1, 500 * time.Millisecond},
 		"more time than usual": {hangs, 5 * time.Second, 7 * time.Second, context.DeadlineExceeded, 4, 7 * time.Second},
-		"no leader":            {standingAt(leaderless), time.Second, 0, errNotLed, 51, 1020 * time.Millisecond},
+		"no leader":            {standingAt(leaderless), time.Second, 0, natserr.ErrNotLed, 51, 1020 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a, ctx, began := &answers{stream: c.stream}, t.Context(), time.Now()

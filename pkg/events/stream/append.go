@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/ingest"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -75,7 +76,7 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 	}
 	a := &appender{bus: b, kind: kind, stream: stream, last: state.Last, age: state.Keeps.Age, inbox: b.conn.NewInbox(), answered: make(chan struct{}, 1)}
 	if a.answers, err = b.conn.Subscribe(a.inbox+".>", a.receive); err != nil {
-		return nil, fmt.Errorf("open the log of %s: %w", kind, translated(ctx, err))
+		return nil, fmt.Errorf("open the log of %s: %w", kind, natserr.Translate(ctx, err))
 	}
 	a.ctx, a.cancel = b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
 	a.stored.Store(state.Last)
@@ -235,9 +236,9 @@ func (a *appender) ping() error {
 }
 
 func (a *appender) fail(err error) error {
-	err = translated(a.ctx, err)
+	err = natserr.Translate(a.ctx, err)
 	a.bus.local.Lose(a.stream)
-	if hasNoListener(err) {
+	if natserr.HasNoListener(err) {
 		// The log is gone, or the server is only just starting.
 		if _, lookup := a.bus.info(a.ctx, a.stream); errors.Is(lookup, bus.ErrNoStream) {
 			err = lookup

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -40,7 +41,7 @@ func (b *Bus) named(ctx context.Context, subjects, prefix string) ([]string, err
 			found = append(found, controller)
 		}
 	}
-	if err := translated(request, names.Err()); err != nil {
+	if err := natserr.Translate(request, names.Err()); err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
 	slices.Sort(found)
@@ -71,7 +72,7 @@ func (b *Bus) Consumers(ctx context.Context, stream string) ([]bus.Consumer, err
 		}
 		found = append(found, c)
 	}
-	if err := translated(request, list.Err()); err != nil {
+	if err := natserr.Translate(request, list.Err()); err != nil {
 		return nil, fmt.Errorf("list the consumers of %s: %w", stream, err)
 	}
 	slices.SortFunc(found, func(a, b bus.Consumer) int { return strings.Compare(a.Name, b.Name) })
@@ -111,13 +112,13 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 		if over, err := r.finished(ctx, err); over {
 			return err
 		}
-		if isPermanent(err) || attempt == readAttempts {
+		if natserr.IsPermanent(err) || attempt == readAttempts {
 			return fmt.Errorf("read %s: %w", p.Stream, err)
 		}
 		if r.From != before {
 			attempt = 0
 		}
-		pause(ctx, attempt)
+		natserr.Pause(ctx, attempt)
 	}
 }
 
@@ -164,7 +165,7 @@ func (r *read) session(ctx context.Context) error {
 	defer done()
 	source, err := r.bus.make.consumer(request, r.consumer())
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	info := source.CachedInfo()
 	defer r.bus.make.leave(r.Stream, info.Name)
@@ -175,7 +176,7 @@ func (r *read) session(ctx context.Context) error {
 	feed.WakeAt = int(min(readBatch, r.To-max(r.From, 1)+1))
 	consuming, err := source.Consume(feed.Receive, r.bus.options.intervals().pulling(feed)...)
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	defer consuming.Stop()
 	defer feed.Close()
@@ -211,7 +212,7 @@ func (r *read) consume(ctx context.Context, feed *delivery.Prefetch) error {
 		case err != nil, over:
 			return err
 		case broken != nil:
-			return translated(ctx, broken)
+			return natserr.Translate(ctx, broken)
 		case len(batch) > 0 && behind == 0:
 			return nil
 		case len(batch) == 0 && waited:

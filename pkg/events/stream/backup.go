@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/audit"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // A consumer delivers a stream one message at a time: five goroutines in a row wake for each,
@@ -65,7 +66,7 @@ func (r *read) backup(ctx context.Context) error {
 	inbox := r.bus.conn.NewInbox()
 	sub, err := r.bus.conn.ChanSubscribe(inbox, p.incoming)
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	text, err := json.Marshal(server.JSApiStreamSnapshotRequest{
@@ -78,12 +79,12 @@ func (r *read) backup(ctx context.Context) error {
 	defer cancel()
 	var begun server.JSApiStreamSnapshotResponse
 	if err := r.bus.ask(asking, r.bus.apiSubject(server.JSApiStreamSnapshotT, r.Stream), text, &begun, &begun.ApiResponse); err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	err = r.unpack(archive.NewReader(bufio.NewReaderSize(s2.NewReader(p), backupChunk)))
 	var own *handlerError
 	if err != nil && p.err != nil && !errors.As(err, &own) {
-		return fmt.Errorf("receive a backup: %w", translated(request, p.err)) // the reader that unpacks it only reports that it is incomplete
+		return fmt.Errorf("receive a backup: %w", natserr.Translate(request, p.err)) // the reader that unpacks it only reports that it is incomplete
 	}
 	return err
 }
@@ -223,7 +224,7 @@ func (p *backupReader) next() error {
 
 // noBackup records why a backup failed.
 func (r *read) noBackup(err error) {
-	var refusal *Refusal
+	var refusal *natserr.Refusal
 	if errors.As(err, &refusal) {
 		r.bus.mayNotBackUp.Store(true)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/handover"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // Bus is a [bus.Bus] on JetStream.
@@ -81,6 +82,9 @@ func Connect(ctx context.Context, options Options) (*Bus, error) {
 	return b, nil
 }
 
+// flushTimeout bounds the wait for what is on its way when the bus is closed.
+const flushTimeout = time.Second
+
 // dial retries until the context ends, because services and their server often start together.
 // It does not wait for a server in this process, which either runs already or never will; but
 // that server may be slow to answer, so dial retries after a time-out.
@@ -91,15 +95,15 @@ func (b *Bus) dial(ctx context.Context) (*nats.Conn, error) {
 	}
 	for attempt := 0; ; attempt++ {
 		conn, err := nats.Connect(b.options.URL, options...)
-		err = explained(err)
+		err = natserr.ExplainTLS(err)
 		switch {
 		case err == nil:
 			return conn, nil
-		case errors.Is(err, ErrTLS):
+		case errors.Is(err, natserr.ErrTLS):
 			return nil, err
-		case b.options.AtOnce && noServerReason(err) != nil:
-			return nil, fmt.Errorf("%w: %w", ErrNoServer, noServerReason(err))
-		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil && !errors.Is(err, nats.ErrTimeout), !pause(ctx, attempt):
+		case b.options.AtOnce && natserr.NoServerReason(err) != nil:
+			return nil, fmt.Errorf("%w: %w", natserr.ErrNoServer, natserr.NoServerReason(err))
+		case errors.Is(err, nats.ErrAuthorization), b.options.Server != nil && !errors.Is(err, nats.ErrTimeout), !natserr.Pause(ctx, attempt):
 			return nil, err
 		}
 	}
@@ -126,7 +130,7 @@ func (b *Bus) Healthy() error {
 	case b.refusal != nil:
 		return b.refusal
 	case b.conn.IsConnected() && time.Since(b.noProvisionerSince) < noProvisionerFor:
-		return ErrNoProvisioner
+		return natserr.ErrNoProvisioner
 	case b.conn.IsConnected():
 		return nil
 	case b.disconnectErr != nil:
@@ -220,20 +224,10 @@ func (b *Bus) refuse(err error) {
 	b.stats.forbidden.Inc()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refusal = &Refusal{err}
+	b.refusal = &natserr.Refusal{Err: err}
 	for g := range b.waiting {
 		if strings.Contains(err.Error(), g.about) {
 			g.cancel(b.refusal)
 		}
 	}
 }
-
-// Refusal is a permission error of the server. It is final until an operator changes the
-// permissions.
-type Refusal struct{ err error }
-
-// Error says what was forbidden.
-func (r *Refusal) Error() string { return r.err.Error() }
-
-// Unwrap is the client library's error.
-func (r *Refusal) Unwrap() error { return r.err }

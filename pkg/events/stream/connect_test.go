@@ -3,15 +3,13 @@ package stream_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // closedPort is an address that refuses connections.
@@ -35,23 +33,10 @@ func TestAnAbsentServerIsAnErrorAtOnce(t *testing.T) {
 	for _, address := range []string{refusing, refusing + "," + closedPort(t)} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := stream.Connect(ctx, stream.Options{URL: address, AtOnce: true})
-		if !errors.Is(err, stream.ErrNoServer) || !errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
+		if !errors.Is(err, natserr.ErrNoServer) || !errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil {
 			t.Errorf("%s: %v, after the context: %v", address, err, ctx.Err())
 		}
 		cancel()
-	}
-}
-
-// TestWhatIsAbsent: only errors that an immediate retry cannot change.
-func TestWhatIsAbsent(t *testing.T) {
-	t.Parallel()
-	unknown, unsure := &net.DNSError{Name: "bus", IsNotFound: true}, &net.DNSError{Name: "bus", IsTemporary: true}
-	for err, want := range map[error]error{
-		nats.ErrNoServers: syscall.ECONNREFUSED, unknown: unknown, unsure: nil, nats.ErrTimeout: nil, nats.ErrAuthorization: nil,
-	} {
-		if got := stream.Absent(fmt.Errorf("connect: %w", err)); got != want {
-			t.Errorf("%v: %v, want %v", err, got, want)
-		}
 	}
 }
 
@@ -78,7 +63,7 @@ func TestASilentServerTakesNoLongerThanTheContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := stream.Connect(ctx, stream.Options{URL: "nats://" + l.Addr().String(), AtOnce: true}); err == nil || errors.Is(err, stream.ErrNoServer) {
+	if _, err := stream.Connect(ctx, stream.Options{URL: "nats://" + l.Addr().String(), AtOnce: true}); err == nil || errors.Is(err, natserr.ErrNoServer) {
 		t.Errorf("a silent server: %v", err)
 	}
 	if took := time.Since(began); took > 4*time.Second {

@@ -8,17 +8,15 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/ingest"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // Shake has readers believe that deliveries may be missing, as after a reconnect.
 func (b *Bus) Shake() { b.checkReaders() }
 
-// Absent is why no server listens at an address, as far as an error tells.
-var Absent = noServerReason
-
 // Passing tells the errors that end by themselves when a cluster has chosen a leader.
 func Passing(err error) bool {
-	return isPassing(err) || errors.Is(err, delivery.ErrMayHaveMissed) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
+	return natserr.IsPassing(err) || errors.Is(err, delivery.ErrMayHaveMissed) || errors.Is(err, ingest.ErrBroken) || errors.Is(err, nats.ErrTimeout)
 }
 
 // OrderReader has the provisioner make a reader's consumer, which nothing reads then.

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 const (
@@ -68,7 +69,7 @@ func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Mess
 			return nil
 		case errors.As(err, &own):
 			return own.err
-		case isPermanent(err):
+		case natserr.IsPermanent(err):
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
 		if f.next != before {
@@ -76,7 +77,7 @@ func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Mess
 		}
 		b.stats.restarts.WithLabelValues(stream).Inc()
 		b.options.Log.Debug("reading a stream again", "stream", stream, "from", f.next, "because", err)
-		pause(ctx, attempt)
+		natserr.Pause(ctx, attempt)
 	}
 }
 
@@ -92,7 +93,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	defer done()
 	source, err := f.open(request)
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	feed := delivery.NewPrefetch(f.stream)
 	if f.processed != nil {
@@ -100,7 +101,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 	}
 	consuming, err := source.Consume(feed.Receive, f.bus.options.intervals().pulling(feed)...)
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	defer f.deleteConsumer(ctx, source.CachedInfo().Name)
 	defer consuming.Stop()
@@ -128,7 +129,7 @@ func (f *follower) session(ctx context.Context, handle func([]events.Message) er
 			err = s.takeLocal()
 		}
 		if err != nil {
-			return translated(request, err)
+			return natserr.Translate(request, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -76,7 +77,7 @@ func (b *Bus) listen(ctx context.Context, stream string) (*hintListener, error) 
 	var err error
 	if e.sub, err = b.conn.Subscribe(on, e.onHint); err != nil {
 		e.stop()
-		return nil, translated(ctx, err)
+		return nil, natserr.Translate(ctx, err)
 	}
 	return e, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -69,7 +70,7 @@ func (b *Bus) MayImport(ctx context.Context) error {
 			used = fmt.Errorf("%w: it has the stream %s", ErrServed, info.Config.Name)
 		}
 	}
-	return cmp.Or(translated(request, list.Err()), used)
+	return cmp.Or(natserr.Translate(request, list.Err()), used)
 }
 
 // importable reports whether a name is that of a log (of the kind), or of another stream of the

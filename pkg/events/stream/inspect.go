@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/audit"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -63,7 +64,7 @@ func (b *Bus) collectFacts(ctx context.Context) (audit.Facts, error) {
 	}
 	var asked time.Time
 	var info *jetstream.StreamInfo
-	err := b.retryPassing(ctx, "look at its settings", func() (err error) { // the servers may be electing a leader
+	err := natserr.Retry(ctx, b.options.Log, "look at its settings", func() (err error) { // the servers may be electing a leader
 		asked = time.Now()
 		info, err = b.info(ctx, subject.WakeStream) // every installation has it
 		return err

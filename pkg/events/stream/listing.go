@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -90,7 +91,7 @@ func (b *Bus) logs(ctx context.Context) ([]string, error) {
 		logs = append(logs, name)
 	}
 	slices.Sort(logs)
-	return logs, translated(request, list.Err())
+	return logs, natserr.Translate(request, list.Err())
 }
 
 // everyLog is a subject filter that matches all logs.
@@ -111,7 +112,7 @@ func (b *Bus) describe(ctx context.Context) (logs []string, found []kinds.Kind, 
 			found = append(found, kind)
 		}
 	}
-	if err := translated(request, list.Err()); err != nil {
+	if err := natserr.Translate(request, list.Err()); err != nil {
 		return nil, nil, fmt.Errorf("list streams: %w", err)
 	}
 	slices.Sort(logs)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -16,7 +17,7 @@ var _ bus.NotaryBus = (*Bus)(nil)
 
 // EnsureNotary makes the notary's stream; see [bus.NotaryBus].
 func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
-	return b.retryPassing(ctx, "make the notary's stream", func() error { return b.make.notary(ctx, keep) })
+	return natserr.Retry(ctx, b.options.Log, "make the notary's stream", func() error { return b.make.notary(ctx, keep) })
 }
 
 func (b direct) notary(ctx context.Context, keep time.Duration) error {
@@ -48,7 +49,7 @@ func (b direct) notary(ctx context.Context, keep time.Duration) error {
 	request, done := b.guarded(ctx, want.Name)
 	defer done()
 	if _, err := b.js.UpdateStream(request, have); err != nil {
-		return fmt.Errorf("keep the notary's stream for %v: %w", want.MaxAge, translated(request, err))
+		return fmt.Errorf("keep the notary's stream for %v: %w", want.MaxAge, natserr.Translate(request, err))
 	}
 	return nil
 }

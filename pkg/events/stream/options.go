@@ -63,7 +63,7 @@ type Options struct {
 	user   string
 	orders bool
 
-	// AtOnce makes [ErrNoServer] the error of [Connect] when every address refuses the
+	// AtOnce makes [natserr.ErrNoServer] the error of [Connect] when every address refuses the
 	// connection or has an unknown name. Without it Connect retries until its context
 	// ends.
 	AtOnce bool

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // The service that gave an order sees the provisioner's error as if the server had returned it.
@@ -25,11 +26,11 @@ func TestHowRefusalsAreTold(t *testing.T) {
 	for _, c := range []struct {
 		err, want error // nil: it is told in words alone
 	}{
-		{bus.ErrSettings, bus.ErrSettings}, {bus.ErrNoStream, bus.ErrNoStream}, {said(10008), errNotYet}, {fmt.Errorf("x: %w", nats.ErrTimeout), errNotYet}, {errors.New("because"), nil},
+		{bus.ErrSettings, bus.ErrSettings}, {bus.ErrNoStream, bus.ErrNoStream}, {&jetstream.APIError{Code: 503, ErrorCode: 10008}, natserr.ErrNotYet}, {fmt.Errorf("x: %w", nats.ErrTimeout), natserr.ErrNotYet}, {errors.New("because"), nil},
 	} {
 		a := answerOf(fmt.Errorf("make it: %w", c.err))
 		got := a.err()
-		for _, name := range []error{bus.ErrSettings, bus.ErrNoStream, errNotYet} {
+		for _, name := range []error{bus.ErrSettings, bus.ErrNoStream, natserr.ErrNotYet} {
 			if errors.Is(got, name) != (name == c.want) {
 				t.Errorf("%v is told as %v, which is %v: %t", c.err, got, name, errors.Is(got, name))
 			}

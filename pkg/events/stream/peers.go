@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 const (
@@ -23,7 +24,7 @@ const (
 // Broadcast publishes to all listeners of a topic; see [bus.Peers].
 func (b *Bus) Broadcast(topic string, data []byte) error {
 	if err := b.conn.Publish(peerPrefix+topic, data); err != nil {
-		return fmt.Errorf("say on %s: %w", topic, translated(context.Background(), err))
+		return fmt.Errorf("say on %s: %w", topic, natserr.Translate(context.Background(), err))
 	}
 	return nil
 }
@@ -46,7 +47,7 @@ func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) 
 		err = sub.SetPendingLimits(backlog, backlogBytes)
 	}
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", topic, translated(life, err))
+		return fmt.Errorf("listen on %s: %w", topic, natserr.Translate(life, err))
 	}
 	hearing, stop := context.WithCancel(life)
 	defer stop()
@@ -78,5 +79,5 @@ func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) 
 	if hearing.Err() != nil || errors.Is(err, nats.ErrSlowConsumer) {
 		return nil // what was said meanwhile is lost
 	}
-	return fmt.Errorf("listen on %s: %w", topic, translated(life, err))
+	return fmt.Errorf("listen on %s: %w", topic, natserr.Translate(life, err))
 }

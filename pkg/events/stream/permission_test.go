@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -58,7 +59,7 @@ func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 			if name == "Append" {
 				b = connectAs("looker")
 			}
-			var refusal *stream.Refusal
+			var refusal *natserr.Refusal
 			if err := try(b); !errors.As(err, &refusal) {
 				t.Errorf("what is forbidden gave: %v; want a refusal", err)
 			}
@@ -105,7 +106,7 @@ func TestAGuestThatMayNotListen(t *testing.T) {
 	}
 	guest := connect(t, stream.Options{URL: "nats://looker:looker@" + url, Guest: true})
 	err := guest.Follow(t.Context(), subject.LogStream("pods"), 1, nil)
-	var refusal *stream.Refusal
+	var refusal *natserr.Refusal
 	if !errors.As(err, &refusal) || !strings.Contains(err.Error(), "accounts.conf") {
 		t.Errorf("following ended with: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -53,7 +54,7 @@ func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 	orders := make(chan *nats.Msg, orderBacklog)
 	sub, err := b.conn.ChanQueueSubscribe(access.Provision+".*.*", access.Provisioner, orders)
 	if err != nil {
-		return fmt.Errorf("hear what services ask for: %w", translated(life, err))
+		return fmt.Errorf("hear what services ask for: %w", natserr.Translate(life, err))
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	var working sync.WaitGroup
@@ -106,7 +107,7 @@ func (p *provider) serve(ctx context.Context, m *nats.Msg) {
 	if err != nil {
 		done = answerOf(err)
 	}
-	if err != nil && (!errors.Is(err, errNotYet) || p.readers.mayLog(time.Now())) {
+	if err != nil && (!errors.Is(err, natserr.ErrNotYet) || p.readers.mayLog(time.Now())) {
 		p.options.Log.Warn("cannot carry out a provisioning request", "user", user, "order", verb, "error", err)
 	}
 	text, err := json.Marshal(done)
@@ -210,7 +211,7 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 	}
 	made, err := p.direct.consumer(ctx, *o)
 	if err != nil {
-		return answer{}, translated(ctx, err)
+		return answer{}, natserr.Translate(ctx, err)
 	}
 	return answer{Name: made.CachedInfo().Name}, nil
 }
@@ -219,16 +220,16 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
 	counts, err := p.readers.admit(ctx, readerKey{user, o.Stream})
 	if err != nil {
-		if errors.Is(err, errNotYet) {
+		if errors.Is(err, natserr.ErrNotYet) {
 			p.stats.crowded.WithLabelValues(user).Inc()
 		}
-		return answer{}, translated(ctx, err)
+		return answer{}, natserr.Translate(ctx, err)
 	}
 	o.name = user + "-" + nuid.Next()
 	_, err = p.direct.consumer(ctx, *o)
 	if err != nil {
 		counts("")
-		return answer{}, translated(ctx, err)
+		return answer{}, natserr.Translate(ctx, err)
 	}
 	counts(o.name)
 	return answer{Name: o.name}, nil

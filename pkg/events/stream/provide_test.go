@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -198,7 +199,7 @@ func TestPeersHearWhoMayTellThem(t *testing.T) {
 				if err := mouth.Broadcast(topic, []byte("forged")); err != nil {
 					t.Fatal(err)
 				}
-				var refusal *stream.Refusal
+				var refusal *natserr.Refusal
 				eventually(t, speaker+" is refused "+topic, func() bool { return errors.As(mouth.Healthy(), &refusal) })
 			}
 			for len(heard) > 0 {
@@ -286,7 +287,7 @@ func TestSplitWritersCarryOutTheirShare(t *testing.T) {
 		worked(t, b, bus.Work{Stream: subject.TurnStream(controller), Durable: "writer", Since: time.Minute})
 		for _, other := range []string{"c", "namespace-controller"} {
 			_, err := b.Put(t.Context(), events.Message{Subject: subject.Outcome(other, events.LaneWrite, key), Data: []byte("{}")}, user)
-			var refusal *stream.Refusal
+			var refusal *natserr.Refusal
 			if errors.As(err, &refusal) == (other == controller) || other == controller && err != nil {
 				t.Errorf("the %s says what became of a turn of %s: %v", user, other, err)
 			}
@@ -318,7 +319,7 @@ func TestNoProvisioner(t *testing.T) {
 	go func() { made <- watcher.EnsureKind(t.Context(), kinds.Deployments.Kind) }()
 	eventually(t, "readiness says that there is no provisioner", func() bool {
 		err := watcher.Healthy()
-		return errors.Is(err, stream.ErrNoProvisioner) && strings.Contains(err.Error(), "start millrace provisioner")
+		return errors.Is(err, natserr.ErrNoProvisioner) && strings.Contains(err.Error(), "start millrace provisioner")
 	})
 	provide(t, address)
 	if err := <-made; err != nil || watcher.Healthy() != nil {
@@ -338,7 +339,7 @@ func TestProvidedForAnother(t *testing.T) {
 		if err := second.EnsureController(asked, "c"); err == nil {
 			t.Fatal("without a provisioner there are streams")
 		}
-		return errors.Is(second.Healthy(), stream.ErrNoProvisioner)
+		return errors.Is(second.Healthy(), natserr.ErrNoProvisioner)
 	})
 	provide(t, address)
 	if err := errors.Join(first.EnsureController(t.Context(), "c"), second.EnsureController(t.Context(), "c")); err != nil {

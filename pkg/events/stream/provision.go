@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -41,9 +42,6 @@ type direct struct{ *Bus }
 // viaProvisioner has the provisioner create them.
 type viaProvisioner struct{ *Bus }
 
-// ErrNoProvisioner: no provisioner answers.
-var ErrNoProvisioner = errors.New("no provisioner answers, who makes streams and consumers on a bus with accounts: start millrace provisioner, with the user provisioner")
-
 // order is a request to the provisioner; each verb uses one or two of the fields.
 type order struct {
 	Kind       *kinds.Kind    `json:"kind,omitempty"`
@@ -68,9 +66,6 @@ const (
 	codePassing  = "passing"
 )
 
-// errNotYet: the provisioner could not carry out the order at the moment.
-var errNotYet = errors.New("not at the moment")
-
 // orderTimeout bounds an order: a service orders many streams at the same time.
 const orderTimeout = 30 * time.Second
 
@@ -89,9 +84,9 @@ func (b *viaProvisioner) order(ctx context.Context, verb string, o order) (answe
 	b.noteProvisioner(err)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return answer{}, ErrNoProvisioner
+		return answer{}, natserr.ErrNoProvisioner
 	case err != nil:
-		return answer{}, fmt.Errorf("ask the provisioner: %w", translated(request, err))
+		return answer{}, fmt.Errorf("ask the provisioner: %w", natserr.Translate(request, err))
 	}
 	var a answer
 	if err := json.Unmarshal(m.Data, &a); err != nil {
@@ -104,7 +99,7 @@ func (a answer) err() error {
 	if a.Error == "" {
 		return nil
 	}
-	kind := map[string]error{codeSettings: bus.ErrSettings, codeNoStream: bus.ErrNoStream, codePassing: errNotYet}[a.Code]
+	kind := map[string]error{codeSettings: bus.ErrSettings, codeNoStream: bus.ErrNoStream, codePassing: natserr.ErrNotYet}[a.Code]
 	if kind == nil {
 		return fmt.Errorf("the provisioner refuses: %s", a.Error)
 	}
@@ -119,16 +114,16 @@ func answerOf(err error) answer {
 		a.Code = codeSettings
 	case errors.Is(err, bus.ErrNoStream):
 		a.Code = codeNoStream
-	case isPassing(err):
+	case natserr.IsPassing(err):
 		a.Code = codePassing
 	}
 	return a
 }
 
 // noProvisionerFor is for how long [Bus.Healthy] reports a missing provisioner. A service orders a
-// missing stream again within [longPause]. When it stops ordering, another service has had the
+// missing stream again within [natserr.LongPause]. When it stops ordering, another service has had the
 // stream created, and the provisioner is no longer needed.
-const noProvisionerFor = 3 * longPause
+const noProvisionerFor = 3 * natserr.LongPause
 
 // noteProvisioner remembers whether there is a provisioner, for [Bus.Healthy].
 func (b *Bus) noteProvisioner(err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -78,10 +79,10 @@ func (b *Bus) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, erro
 	defer done()
 	ack, err := b.js.PublishMsg(request, m)
 	if err != nil {
-		if hasNoListener(err) {
+		if natserr.HasNoListener(err) {
 			err = b.whyUnanswered(ctx, m.Subject, err)
 		}
-		err = translated(request, err)
+		err = natserr.Translate(request, err)
 		b.stats.failed(err)
 		return nil, fmt.Errorf("publish on %s: %w", m.Subject, err)
 	}
@@ -95,7 +96,7 @@ func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) erro
 	request, done := b.guarded(ctx, "STREAM.NAMES")
 	defer done()
 	if _, lookup := b.js.StreamNameBySubject(request, subject); lookup != nil {
-		if named := translated(request, lookup); isPermanent(named) {
+		if named := natserr.Translate(request, lookup); natserr.IsPermanent(named) {
 			return named
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // Last is the newest message of a subject; see [bus.Reader]. One that this process has just
@@ -56,13 +57,13 @@ func (b *Bus) get(ctx context.Context, stream string, ask getter) (events.Messag
 // readError says why a stream could not be read with a request.
 func (b *Bus) readError(ctx, request context.Context, stream string, err error) error {
 	// A stream that is gone does not answer direct gets at all.
-	if hasNoListener(err) {
+	if natserr.HasNoListener(err) {
 		if _, lookup := b.handle(ctx, stream); errors.Is(lookup, bus.ErrNoStream) {
 			err = lookup
 		}
 	}
-	err = translated(request, err)
-	if isPermanent(err) {
+	err = natserr.Translate(request, err)
+	if natserr.IsPermanent(err) {
 		b.handles.Delete(stream)
 	}
 	return fmt.Errorf("read stream %s: %w", stream, err)

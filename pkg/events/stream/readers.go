@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // The durable consumers have a few fixed names. Readers' consumers have names that the
@@ -64,7 +66,7 @@ func newReaderQuota(list func(ctx context.Context, user, stream string) ([]strin
 // admit reserves one more reader of a user at a stream. The caller must then call made, with
 // the consumer's name, or with an empty name if it was not created.
 //
-// Errors: the user is at its bound (errNotYet); the server does not answer.
+// Errors: the user is at its bound (natserr.ErrNotYet); the server does not answer.
 func (r *readerQuota) admit(ctx context.Context, at readerKey) (made func(name string), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +84,7 @@ func (r *readerQuota) admit(ctx context.Context, at readerKey) (made func(name s
 		}
 		if asked && !c.at.IsZero() || time.Since(r.counted(stale).at) < recountAfter {
 			r.dropIdle(at)
-			return nil, fmt.Errorf("%w: the user %s has %d readers of %s and %d in all, and may have %d and %d", errNotYet,
+			return nil, fmt.Errorf("%w: the user %s has %d readers of %s and %d in all, and may have %d and %d", natserr.ErrNotYet,
 				at.user, here, at.stream, all, maxReadersPerStream, maxReadersPerUser)
 		}
 		if err := r.count(ctx, stale); err != nil {
@@ -122,7 +124,7 @@ func (r *readerQuota) count(ctx context.Context, at readerKey) error {
 	r.mu.Lock()
 	c := r.counted(at)
 	c.at = began
-	var refusal *Refusal
+	var refusal *natserr.Refusal
 	switch {
 	case errors.As(err, &refusal):
 		// The accounts are those of an earlier version, which may not list consumers. Consumers
@@ -210,7 +212,7 @@ func (p *provider) listReaders(ctx context.Context, user, stream string) (names 
 			unused = append(unused, info.Name)
 		}
 	}
-	if err := translated(request, list.Err()); err != nil {
+	if err := natserr.Translate(request, list.Err()); err != nil {
 		return nil, fmt.Errorf("list the consumers of %s: %w", stream, err)
 	}
 	if len(names) < maxReadersPerStream {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // TestReadersOfAUserAreBounded: over all streams, too. Deleted readers make room, whether the
@@ -24,7 +26,7 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 			at := readerKey{user, stream}
 			counts, err := r.admit(t.Context(), at)
 			if err != nil {
-				if !errors.Is(err, errNotYet) {
+				if !errors.Is(err, natserr.ErrNotYet) {
 					t.Fatal(err)
 				}
 				return err
@@ -72,7 +74,9 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 func TestReadersThatCannotBeListed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, &Refusal{errors.New("denied")} })
+		r := newReaderQuota(func(context.Context, string, string) ([]string, error) {
+			return nil, &natserr.Refusal{Err: errors.New("denied")}
+		})
 		at := readerKey{"watcher", "EV_pods"}
 		order := func() (n int) {
 			for i := range 2 * maxReadersPerStream {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // The retention of a stream is the one setting that Millrace changes when it differs from the
@@ -87,7 +88,7 @@ func (b *Bus) resize(ctx context.Context, streams []jetstream.StreamConfig) erro
 		c.Metadata[keptSince] = b.options.Began.UTC().Format(time.RFC3339Nano)
 		request, done := b.guarded(ctx, c.Name)
 		_, err := b.js.UpdateStream(request, c)
-		err = translated(request, err)
+		err = natserr.Translate(request, err)
 		done()
 		if err != nil {
 			return fmt.Errorf("change how much is kept of stream %s: %w", c.Name, err)

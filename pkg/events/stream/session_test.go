@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -288,7 +289,7 @@ func TestALogIsDeletedWhileItIsHandedOver(t *testing.T) {
 	p.must(p.bus.DeleteKind(t.Context(), kinds.Pods.Name))
 	select {
 	case err := <-ended:
-		if !isPermanent(err) {
+		if !natserr.IsPermanent(err) {
 			t.Errorf("the reader ended with %v", err)
 		}
 	case <-time.After(patience):

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -25,20 +26,20 @@ func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
 	if b.options.Guest {
 		return b.awaitShadow(ctx, controller)
 	}
-	return b.retryPassing(ctx, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
+	return natserr.Retry(ctx, b.options.Log, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
 }
 
 // awaitShadow waits until another process has created the stream.
 func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 	for attempt := 0; ; attempt++ {
 		_, err := b.info(ctx, subject.ShadowStream(controller))
-		if !errors.Is(err, bus.ErrNoStream) && !isPassing(err) {
+		if !errors.Is(err, bus.ErrNoStream) && !natserr.IsPassing(err) {
 			return err
 		}
 		if attempt == 10 {
 			b.options.Log.Info("Waiting for the stream of a shadow: is the watcher running, with the same --shadow, and a provisioner?", "controller", controller)
 		}
-		if !pause(ctx, attempt) {
+		if !natserr.Pause(ctx, attempt) {
 			return fmt.Errorf("wait for the stream of the shadow of %s: %w", controller, ctx.Err())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // stats are the metrics of a bus. Their labels are streams, durables and users, whose number
@@ -54,7 +55,7 @@ func (s *stats) collectors() []prometheus.Collector {
 }
 
 func (s *stats) failed(err error) {
-	var refusal *Refusal
+	var refusal *natserr.Refusal
 	reason := "other"
 	switch {
 	case errors.Is(err, bus.ErrOvertaken):
@@ -65,7 +66,7 @@ func (s *stats) failed(err error) {
 		reason = "no_stream"
 	case errors.Is(err, bus.ErrClosed):
 		reason = "closed"
-	case errors.Is(err, errFull):
+	case errors.Is(err, natserr.ErrFull):
 		reason = "full"
 	case errors.As(err, &refusal):
 		reason = "forbidden"

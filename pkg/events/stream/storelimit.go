@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/space"
 )
 
@@ -71,7 +72,7 @@ func (s *StoreLimit) freeSpace(ctx context.Context) error {
 		used += info.State.Bytes
 	}
 	if err := list.Err(); err != nil {
-		return fmt.Errorf("list the streams: %w", translated(ctx, err))
+		return fmt.Errorf("list the streams: %w", natserr.Translate(ctx, err))
 	}
 	s.used.Store(used)
 	s.checked.Store(true)
@@ -83,7 +84,7 @@ func (s *StoreLimit) freeSpace(ctx context.Context) error {
 		c := configs[name]
 		c.MaxBytes, c.Metadata = int64(bounds[name]), space.Note(c.Metadata, int64(bounds[name]), time.Now())
 		if _, err := s.bus.js.UpdateStream(ctx, c); err != nil {
-			return fmt.Errorf("bound stream %s: %w", name, translated(ctx, err))
+			return fmt.Errorf("bound stream %s: %w", name, natserr.Translate(ctx, err))
 		}
 		s.cut.Add(1)
 		s.bus.options.Log.Warn("the store is almost full: limited a stream, and dropped its oldest messages", "stream", name,

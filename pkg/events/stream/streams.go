@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/space"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -19,7 +20,7 @@ import (
 // EnsureKind creates the log of a kind; see [bus.Streams]. It deletes what an earlier version kept
 // beside it.
 func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
-	return b.retryPassing(ctx, "make the log of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
+	return natserr.Retry(ctx, b.options.Log, "make the log of "+string(kind.Name), func() error { return b.make.kind(ctx, kind) })
 }
 
 func (b direct) kind(ctx context.Context, kind kinds.Kind) error {
@@ -45,7 +46,7 @@ func formerState(kind kinds.Name) string { return "STATE_" + kind.Token() }
 // EnsureController creates the turn and outcome stream of a controller, and the shared streams
 // of wakes and status reports; see [bus.Streams].
 func (b *Bus) EnsureController(ctx context.Context, controller string) error {
-	return b.retryPassing(ctx, "make the streams of "+controller, func() error { return b.make.controller(ctx, controller) })
+	return natserr.Retry(ctx, b.options.Log, "make the streams of "+controller, func() error { return b.make.controller(ctx, controller) })
 }
 
 func (b direct) controller(ctx context.Context, controller string) error {
@@ -107,7 +108,7 @@ func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want je
 	request, done := b.guarded(ctx, have.Name)
 	defer done()
 	if _, err := b.js.UpdateStream(request, next); err != nil {
-		return fmt.Errorf("upgrade the settings of stream %s: %w", have.Name, translated(request, err))
+		return fmt.Errorf("upgrade the settings of stream %s: %w", have.Name, natserr.Translate(request, err))
 	}
 	*have = next
 	return nil
@@ -120,7 +121,7 @@ func (b direct) create(ctx context.Context, there []bool, wanted ...jetstream.St
 		}
 		request, done := b.guarded(ctx, want.Name)
 		made, err := b.js.CreateStream(request, want)
-		err = translated(request, err)
+		err = natserr.Translate(request, err)
 		done()
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			// Another process created the stream first, with other settings.
@@ -157,7 +158,7 @@ func (b direct) forget(ctx context.Context, kind kinds.Name) error {
 func (b direct) remove(ctx context.Context, name string) error {
 	request, done := b.guarded(ctx, name)
 	defer done()
-	if err := translated(request, b.js.DeleteStream(request, name)); err != nil && !errors.Is(err, bus.ErrNoStream) {
+	if err := natserr.Translate(request, b.js.DeleteStream(request, name)); err != nil && !errors.Is(err, bus.ErrNoStream) {
 		return fmt.Errorf("delete stream %s: %w", name, err)
 	}
 	b.local.Lose(name)
@@ -208,19 +209,16 @@ func (b *Bus) handle(ctx context.Context, name string) (handle jetstream.Stream,
 		lookup, end := context.WithTimeout(request, min(lookupTimeout, b.options.Timeout))
 		handle, err = b.led(lookup, name)
 		end()
-		again := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNotLed) && pause(request, 0)
+		again := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, natserr.ErrNotLed) && natserr.Pause(request, 0)
 		if !again || request.Err() != nil || time.Now().After(deadline) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look up stream %s: %w", name, translated(request, err))
+		return nil, fmt.Errorf("look up stream %s: %w", name, natserr.Translate(request, err))
 	}
 	return handle, nil
 }
-
-// errNotLed: a server answered for a stream that it does not lead.
-var errNotLed = errors.New("a server has answered that does not lead the stream")
 
 // led looks a stream up, and accepts only the answer of the stream's leader. For ten seconds
 // after its start a server also answers for the streams that it was chosen to lead at their
@@ -236,7 +234,7 @@ func (b *Bus) led(ctx context.Context, name string) (jetstream.Stream, error) {
 		// A leader lists the other replicas, and not itself.
 		others := slices.ContainsFunc(c.Replicas, func(p *jetstream.PeerInfo) bool { return p.Name == c.Leader })
 		if c.Leader == "" || len(c.Replicas) == 0 || others {
-			return nil, fmt.Errorf("look up stream %s: %w", name, errNotLed)
+			return nil, fmt.Errorf("look up stream %s: %w", name, natserr.ErrNotLed)
 		}
 	}
 	return handle, nil

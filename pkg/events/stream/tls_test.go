@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 // authority signs certificates in a directory.
@@ -117,7 +118,7 @@ func TestTLS(t *testing.T) {
 		s := serve(t, embedded.Options{Listen: "127.0.0.1:0", TLS: k.server})
 		k.client.URL = strings.Replace(s.URL(), "tls://", "nats://", 1)
 		err := try(t, k.client)
-		if k.says == "" && err != nil || k.says != "" && (!errors.Is(err, stream.ErrTLS) || !strings.Contains(err.Error(), k.says)) {
+		if k.says == "" && err != nil || k.says != "" && (!errors.Is(err, natserr.ErrTLS) || !strings.Contains(err.Error(), k.says)) {
 			t.Errorf("%s: %v, want an error with %q", name, err, k.says)
 		}
 		if err := try(t, stream.Options{Server: s}); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 const (
@@ -45,15 +46,15 @@ func (b *Bus) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) e
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case isPermanent(err) && !errors.Is(err, bus.ErrOvertaken):
+		case natserr.IsPermanent(err) && !errors.Is(err, bus.ErrOvertaken):
 			return fmt.Errorf("work on %s as %s: %w", w.Stream, w.Durable, err)
 		}
-		if time.Since(began) > longPause {
+		if time.Since(began) > natserr.LongPause {
 			attempt = 0
 		}
 		b.stats.restarts.WithLabelValues(w.Stream).Inc()
 		b.options.Log.Debug("attaching to a consumer again", "stream", w.Stream, "consumer", w.Durable, "because", err)
-		pause(ctx, attempt)
+		natserr.Pause(ctx, attempt)
 	}
 }
 
@@ -73,7 +74,7 @@ func (w *worker) session(ctx context.Context) error {
 	defer done()
 	consumer, err := w.durable(request)
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	w.made = consumer.CachedInfo().Created
 	broken := make(chan error, 1)
@@ -85,7 +86,7 @@ func (w *worker) session(ctx context.Context) error {
 		jetstream.PullPriorityGroup(allControllers), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { endSession(broken, err) }))
 	if err != nil {
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 	defer drain(consuming)
 	defer engine.close()
@@ -99,7 +100,7 @@ func (w *worker) session(ctx context.Context) error {
 		return delivery.ErrMayHaveMissed
 	case err := <-broken:
 		w.positionLost = errors.Is(err, errPositionLost)
-		return translated(request, err)
+		return natserr.Translate(request, err)
 	}
 }
 

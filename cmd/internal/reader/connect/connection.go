@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/natserr"
 )
 
 const (
@@ -182,9 +183,9 @@ func (c *Connection) open(ctx context.Context, patience time.Duration) (*stream.
 		return b, nil
 	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, ctx.Err()
-	case errors.Is(err, stream.ErrNoServer):
+	case errors.Is(err, natserr.ErrNoServer):
 		return nil, c.unreachable(err)
-	case errors.Is(err, stream.ErrUnauthorized):
+	case errors.Is(err, natserr.ErrUnauthorized):
 		return nil, fmt.Errorf("the bus at %s does not let you in (%w): give the reader's login with --nats-url=nats://USER:PASSWORD@HOST:4222, or --nats-credentials", c.Redacted(), err)
 	case connecting.Err() != nil:
 		given, _ := connecting.Deadline() // the earlier one of ctx and patience

@@ -1,4 +1,4 @@
-package stream
+package natserr
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
@@ -28,17 +27,17 @@ func said(code jetstream.ErrorCode) error {
 // Errors that callers branch on have the bus's names; all others stay unchanged.
 func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
 	t.Parallel()
-	named := []error{bus.ErrOvertaken, bus.ErrTooLarge, bus.ErrNoStream, bus.ErrClosed, errFull}
+	named := []error{bus.ErrOvertaken, bus.ErrTooLarge, bus.ErrNoStream, bus.ErrClosed, ErrFull}
 	for _, c := range []struct {
 		err, want error // nil: none of the names
 	}{
 		{said(jetstream.JSErrCodeStreamWrongLastSequence), bus.ErrOvertaken}, {said(jetstream.JSErrCodeStreamWrongLastSequenceConstant), bus.ErrOvertaken},
 		{said(10070), bus.ErrOvertaken}, {said(jetstream.JSErrCodeStreamMessageExceedsMaximum), bus.ErrTooLarge}, {said(jetstream.JSErrCodeStreamNotFound), bus.ErrNoStream},
-		{said(10002), errFull}, {said(10023), errFull}, {said(10047), errFull}, {said(10008), nil}, {said(1), nil},
+		{said(10002), ErrFull}, {said(10023), ErrFull}, {said(10047), ErrFull}, {said(10008), nil}, {said(1), nil},
 		{nats.ErrMaxPayload, bus.ErrTooLarge}, {jetstream.ErrStreamNotFound, bus.ErrNoStream}, {nats.ErrConnectionClosed, bus.ErrClosed},
 		{nats.ErrTimeout, nil}, {errors.New("something else"), nil},
 	} {
-		got := translated(t.Context(), c.err)
+		got := Translate(t.Context(), c.err)
 		if !errors.Is(got, c.err) {
 			t.Errorf("%v became %v", c.err, got)
 		}
@@ -48,35 +47,14 @@ func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
 			}
 		}
 	}
-	if err := translated(t.Context(), nil); err != nil {
+	if err := Translate(t.Context(), nil); err != nil {
 		t.Errorf("nothing became %v", err)
 	}
 	refusal := &Refusal{errors.New("permissions violation")}
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(fmt.Errorf("ended: %w", refusal))
-	if err := translated(ctx, nats.ErrTimeout); err != error(refusal) || !errors.Is(err, refusal.err) || err.Error() != "permissions violation" {
+	if err := Translate(ctx, nats.ErrTimeout); err != error(refusal) || !errors.Is(err, refusal.Err) || err.Error() != "permissions violation" {
 		t.Errorf("what was refused became %v", err)
-	}
-}
-
-// The end of a request ends its context, and no later refusal does.
-func TestARequestThatIsOver(t *testing.T) {
-	t.Parallel()
-	b := &Bus{waiting: map[*requestGuard]struct{}{}, stats: newStats()}
-	over, done := b.guarded(t.Context(), "TURN_c")
-	other, end := b.guarded(t.Context(), "TURN_c")
-	defer end()
-	if done(); over.Err() == nil || len(b.waiting) != 1 {
-		t.Errorf("it goes on: %v, with %d that wait", over.Err(), len(b.waiting))
-	}
-	b.refuse(errors.New("permissions violation for TURN_d"))
-	if other.Err() != nil {
-		t.Errorf("a refusal of something else ends it: %v", context.Cause(other))
-	}
-	b.refuse(errors.New("permissions violation for TURN_c"))
-	var refusal *Refusal
-	if !errors.As(context.Cause(other), &refusal) || errors.As(context.Cause(over), &refusal) || testutil.ToFloat64(b.stats.forbidden) != 2 {
-		t.Errorf("a refusal ends it with %v, and one that was over with %v", context.Cause(other), context.Cause(over))
 	}
 }
 
@@ -91,13 +69,13 @@ func TestWhatWaitingMends(t *testing.T) {
 		{&Refusal{errors.New("no")}, true, false, false}, {errors.New("something else"), false, false, false}, {bus.ErrTooLarge, false, false, false},
 		{said(10004), false, true, false}, {said(10005), false, true, false}, {said(10008), false, true, false}, {said(10009), false, true, false},
 		{said(10049), false, true, true}, {said(10118), false, true, false}, {said(10003), false, false, false}, {said(10050), false, false, false},
-		{nats.ErrNoResponders, false, true, true}, {jetstream.ErrNoStreamResponse, false, true, true}, {ErrNoProvisioner, false, true, false}, {errNotYet, false, true, false},
-		{errNotLed, false, true, false}, {context.DeadlineExceeded, false, true, false}, {nats.ErrTimeout, false, true, false}, {nats.ErrDisconnected, false, true, false},
+		{nats.ErrNoResponders, false, true, true}, {jetstream.ErrNoStreamResponse, false, true, true}, {ErrNoProvisioner, false, true, false}, {ErrNotYet, false, true, false},
+		{ErrNotLed, false, true, false}, {context.DeadlineExceeded, false, true, false}, {nats.ErrTimeout, false, true, false}, {nats.ErrDisconnected, false, true, false},
 		{nats.ErrReconnectBufExceeded, false, true, false}, {nats.ErrConnectionReconnecting, false, true, false}, {context.Canceled, false, false, false},
 	} {
 		err := fmt.Errorf("do it: %w", c.err)
-		if isPermanent(err) != c.final || isPassing(err) != c.passing || mayBePermanent(err) != c.doubtful {
-			t.Errorf("%v is final: %t, passes: %t, may pass: %t", err, isPermanent(err), isPassing(err), mayBePermanent(err))
+		if IsPermanent(err) != c.final || IsPassing(err) != c.passing || mayBePermanent(err) != c.doubtful {
+			t.Errorf("%v is final: %t, passes: %t, may pass: %t", err, IsPermanent(err), IsPassing(err), mayBePermanent(err))
 		}
 	}
 }
@@ -110,31 +88,13 @@ func TestWhereNoServerListens(t *testing.T) {
 	for _, c := range []struct{ err, want error }{
 		{fmt.Errorf("connect: %w", nats.ErrNoServers), syscall.ECONNREFUSED}, {fmt.Errorf("dial: %w", unknown), unknown}, {fmt.Errorf("dial: %w", failing), nil}, {nats.ErrTimeout, nil}, {nil, nil},
 	} {
-		if got := noServerReason(c.err); got != c.want {
+		if got := NoServerReason(c.err); got != c.want {
 			t.Errorf("of %v: %v, want %v", c.err, got, c.want)
 		}
 	}
 }
 
-// Messages that were not stored are counted by reason.
-func TestFailuresAreCountedByReason(t *testing.T) {
-	t.Parallel()
-	s := newStats()
-	all := map[string]error{
-		"overtaken": bus.ErrOvertaken, "too_large": bus.ErrTooLarge, "no_stream": bus.ErrNoStream, "closed": bus.ErrClosed, "full": errFull,
-		"forbidden": &Refusal{errors.New("no")}, "other": errors.New("something else"),
-	}
-	for _, err := range all {
-		s.failed(fmt.Errorf("publish: %w", err))
-	}
-	for reason := range all {
-		if got := testutil.ToFloat64(s.refused.WithLabelValues(reason)); got != 1 {
-			t.Errorf("%v are counted as %s, want 1", got, reason)
-		}
-	}
-}
-
-// Each pause is longer, up to a second, and ends with the context.
+// Each Pause is longer, up to a second, and ends with the context.
 func TestPausesGrow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,13 +102,13 @@ func TestPausesGrow(t *testing.T) {
 			0: 20 * time.Millisecond, 1: 40 * time.Millisecond, 5: 640 * time.Millisecond, 6: time.Second, 10: time.Second, 11: time.Second, 1000: time.Second,
 		} {
 			began := time.Now()
-			if !pause(t.Context(), attempt) || time.Since(began) != want {
+			if !Pause(t.Context(), attempt) || time.Since(began) != want {
 				t.Errorf("before attempt %d it is waited %v, want %v", attempt, time.Since(began), want)
 			}
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 		defer stop()
-		if pause(ctx, 3) {
+		if Pause(ctx, 3) {
 			t.Error("it is tried again when the context has ended")
 		}
 	})
@@ -159,10 +119,10 @@ func insisting(t *testing.T, err error, until, ends time.Duration) (tried int, t
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		b, began := &Bus{options: Options{Log: slog.New(slog.NewTextHandler(&out, nil))}}, time.Now()
+		log, began := slog.New(slog.NewTextHandler(&out, nil)), time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), ends)
 		defer stop()
-		got = b.retryPassing(ctx, "do it", func() error {
+		got = Retry(ctx, log, "do it", func() error {
 			if tried++; time.Since(began) >= until {
 				return nil
 			}
@@ -197,5 +157,18 @@ func TestWhatAServiceNeedsIsInsistedOn(t *testing.T) {
 	}
 	if _, took, _, err := insisting(t, mayPass, time.Hour, time.Hour); took <= 30*time.Second || took > 31*time.Second || !errors.Is(err, nats.ErrNoResponders) {
 		t.Errorf("on what may not pass: %v, %v", took, err)
+	}
+}
+
+// TestWhatIsAbsent: only errors that an immediate retry cannot change.
+func TestWhatIsAbsent(t *testing.T) {
+	t.Parallel()
+	unknown, unsure := &net.DNSError{Name: "bus", IsNotFound: true}, &net.DNSError{Name: "bus", IsTemporary: true}
+	for err, want := range map[error]error{
+		nats.ErrNoServers: syscall.ECONNREFUSED, unknown: unknown, unsure: nil, nats.ErrTimeout: nil, nats.ErrAuthorization: nil,
+	} {
+		if got := NoServerReason(fmt.Errorf("connect: %w", err)); got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package stream
+package natserr
 
 import (
 	"context"
@@ -15,6 +15,16 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 )
 
+// Refusal is a permission error of the server. It is final until an operator changes the
+// permissions.
+type Refusal struct{ Err error }
+
+// Error says what was forbidden.
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+// Unwrap is the client library's error.
+func (r *Refusal) Unwrap() error { return r.Err }
+
 // codeWrongLastID is the server's code for a wrong expected id; the client library does not
 // name it.
 const codeWrongLastID = jetstream.ErrorCode(10070)
@@ -27,19 +37,29 @@ const (
 	codeStorageFull = jetstream.ErrorCode(10047)
 )
 
-var errFull = errors.New("NATS has no room left: give it more disk (max_file_store), or keep less (--stream-max-age, --stream-max-bytes)")
+// ErrFull: the store of the servers is full.
+var ErrFull = errors.New("NATS has no room left: give it more disk (max_file_store), or keep less (--stream-max-age, --stream-max-bytes)")
 
 // ErrNoServer is the error of a first connection when no server listens at any of the
-// addresses ([Options].AtOnce).
+// addresses (Options.AtOnce of package stream).
 var ErrNoServer = errors.New("no server")
+
+// ErrNoProvisioner: no provisioner answers.
+var ErrNoProvisioner = errors.New("no provisioner answers, who makes streams and consumers on a bus with accounts: start millrace provisioner, with the user provisioner")
+
+// ErrNotYet: the provisioner could not carry out the order at the moment.
+var ErrNotYet = errors.New("not at the moment")
+
+// ErrNotLed: a server answered for a stream that it does not lead.
+var ErrNotLed = errors.New("a server has answered that does not lead the stream")
 
 // ErrUnauthorized is the error of a connection whose user or password the server does not
 // accept.
 var ErrUnauthorized = nats.ErrAuthorization
 
-// noServerReason is the reason why no server listens at an address; nil if one may. The client library
-// returns ErrNoServers when every address refused the connection.
-func noServerReason(err error) error {
+// NoServerReason is the reason why no server listens at an address, from the error of a first connection; nil if
+// one may listen. The client library returns ErrNoServers when every address refused the connection.
+func NoServerReason(err error) error {
 	var lookup *net.DNSError
 	switch {
 	case errors.Is(err, nats.ErrNoServers):
@@ -51,11 +71,9 @@ func noServerReason(err error) error {
 	}
 }
 
-const flushTimeout = time.Second
-
-// translated wraps the client library's errors in those that callers branch on. If a refusal
+// Translate wraps the client library's errors in those that callers branch on. If a refusal
 // ended the context, it returns the refusal.
-func translated(ctx context.Context, err error) error {
+func Translate(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -73,7 +91,7 @@ func translated(ctx context.Context, err error) error {
 		case jetstream.JSErrCodeStreamNotFound:
 			return fmt.Errorf("%w: %w", bus.ErrNoStream, err)
 		case codeAccountFull, codeServerFull, codeStorageFull:
-			return fmt.Errorf("%w: %w", errFull, err)
+			return fmt.Errorf("%w: %w", ErrFull, err)
 		}
 	}
 	switch {
@@ -87,28 +105,29 @@ func translated(ctx context.Context, err error) error {
 	return err
 }
 
-// isPermanent reports whether retrying cannot help against an error.
-func isPermanent(err error) bool {
+// IsPermanent reports whether retrying cannot help against an error.
+func IsPermanent(err error) bool {
 	var refusal *Refusal
 	return errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrOvertaken) ||
 		errors.Is(err, bus.ErrClosed) || errors.Is(err, events.ErrDamaged) || errors.As(err, &refusal)
 }
 
-// hasNoListener reports whether a request had no listener: the stream does not exist, or the server
+// HasNoListener reports whether a request had no listener: the stream does not exist, or the server
 // is still starting.
-func hasNoListener(err error) bool {
+func HasNoListener(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
 const (
 	firstPause = 20 * time.Millisecond
-	longPause  = time.Second
+	// LongPause is the longest pause before a retry.
+	LongPause = time.Second
 )
 
-// pause waits before retry number attempt, from 0, with exponential back-off from firstPause to
-// longPause; false when the context has ended.
-func pause(ctx context.Context, attempt int) bool {
-	wait := min(firstPause<<min(attempt, 10), longPause)
+// Pause waits before retry number attempt, from 0, with exponential back-off from firstPause to
+// LongPause; false when the context has ended.
+func Pause(ctx context.Context, attempt int) bool {
+	wait := min(firstPause<<min(attempt, 10), LongPause)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

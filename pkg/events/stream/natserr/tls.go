@@ -1,4 +1,4 @@
-package stream
+package natserr
 
 import (
 	"crypto/x509"
@@ -13,9 +13,9 @@ import (
 // which uses TLS.
 var ErrTLS = errors.New("TLS")
 
-// explained adds to a TLS error what is wrong and how to fix it; it returns other errors
+// ExplainTLS adds to a TLS error what is wrong and how to fix it; it returns other errors
 // unchanged.
-func explained(err error) error {
+func ExplainTLS(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError
 	var name x509.HostnameError

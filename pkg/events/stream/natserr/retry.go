@@ -1,8 +1,9 @@
-package stream
+package natserr
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -20,21 +21,23 @@ const (
 	uncertainFor = 30 * time.Second
 )
 
-// retryPassing repeats do until it succeeds, or fails for a reason that waiting does not change.
-func (b *Bus) retryPassing(ctx context.Context, what string, do func() error) error {
+// Retry repeats do until it succeeds, or fails for a reason that waiting does not change. It logs what it waits for.
+//
+// Errors: those of do.
+func Retry(ctx context.Context, log *slog.Logger, what string, do func() error) error {
 	var remarked time.Time
 	began := time.Now()
 	for attempt := 0; ; attempt++ {
 		err := do()
-		if err == nil || !isPassing(err) || ctx.Err() != nil || mayBePermanent(err) && time.Since(began) > uncertainFor {
+		if err == nil || !IsPassing(err) || ctx.Err() != nil || mayBePermanent(err) && time.Since(began) > uncertainFor {
 			return err
 		}
 		// The first failure may be chance.
 		if attempt > 0 && time.Since(remarked) > waitLogEvery {
 			remarked = time.Now()
-			b.options.Log.Info("Waiting for NATS to "+what, "error", err)
+			log.Info("Waiting for NATS to "+what, "error", err)
 		}
-		if !pause(ctx, attempt) {
+		if !Pause(ctx, attempt) {
 			return err
 		}
 	}
@@ -54,15 +57,15 @@ var passingCodes = []jetstream.ErrorCode{
 // listen, and a disk that cannot be written stays so.
 func mayBePermanent(err error) bool {
 	var api jetstream.JetStreamError
-	return hasNoListener(err) || errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == 10049
+	return HasNoListener(err) || errors.As(err, &api) && api.APIError() != nil && api.APIError().ErrorCode == 10049
 }
 
-// isPassing reports whether an error ends by itself when servers come back.
-func isPassing(err error) bool {
+// IsPassing reports whether an error ends by itself when servers come back.
+func IsPassing(err error) bool {
 	var api jetstream.JetStreamError
 	if errors.As(err, &api) && api.APIError() != nil {
 		return slices.Contains(passingCodes, api.APIError().ErrorCode)
 	}
-	return hasNoListener(err) || errors.Is(err, ErrNoProvisioner) || errors.Is(err, errNotYet) || errors.Is(err, errNotLed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+	return HasNoListener(err) || errors.Is(err, ErrNoProvisioner) || errors.Is(err, ErrNotYet) || errors.Is(err, ErrNotLed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting)
 }
