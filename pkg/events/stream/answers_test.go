@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // answers is a server that answers as a test says.
@@ -255,10 +256,10 @@ func TestWhenAConsumerStandsBeyondItsStream(t *testing.T) {
 // orders is a maker that records the orders.
 type orders struct {
 	maker
-	all []consumerOrder
+	all []settings.Consumer
 }
 
-func (o *orders) consumer(_ context.Context, order consumerOrder) (jetstream.Consumer, error) {
+func (o *orders) consumer(_ context.Context, order settings.Consumer) (jetstream.Consumer, error) {
 	o.all = append(o.all, order)
 	return described{}, nil
 }
@@ -269,7 +270,7 @@ func TestWhichConsumerAWorkerTakes(t *testing.T) {
 	t.Parallel()
 	made, away := time.Unix(100, 0), errors.New("away")
 	work := bus.Work{Stream: "TURN_c", Durable: "writer", AckWait: time.Minute}
-	like := (&worker{work: work}).order().config()
+	like := (&worker{work: work}).order().Config()
 	other := like
 	other.AckWait = time.Hour
 	for name, c := range map[string]struct {
@@ -310,34 +311,34 @@ func TestWhichConsumerAWorkerTakes(t *testing.T) {
 func TestHowAConsumerIsMade(t *testing.T) {
 	t.Parallel()
 	away, exists := errors.New("away"), map[string]error{"create": jetstream.ErrConsumerExists}
-	several := consumerOrder{Stream: "TURN_c", Durable: "writer", AckWait: time.Second, MaxPending: 7}
-	change := func(c func(o *consumerOrder)) consumerOrder {
+	several := settings.Consumer{Stream: "TURN_c", Durable: "writer", AckWait: time.Second, MaxPending: 7}
+	change := func(c func(o *settings.Consumer)) settings.Consumer {
 		o := several
 		c(&o)
 		return o
 	}
-	remake, update := change(func(o *consumerOrder) { o.Remake = true }), change(func(o *consumerOrder) { o.Update = true })
-	other := several.config()
+	remake, update := change(func(o *settings.Consumer) { o.Remake = true }), change(func(o *settings.Consumer) { o.Update = true })
+	other := several.Config()
 	other.AckWait++
 	for name, c := range map[string]struct {
-		order   consumerOrder
+		order   settings.Consumer
 		refuses map[string]error
 		have    jetstream.ConsumerConfig
 		finds   error
 		asked   string
 		err     error
 	}{
-		"made":                        {several, nil, several.config(), nil, "create", nil},
-		"there, and as it should be":  {several, exists, several.config(), nil, "create find", nil},
+		"made":                        {several, nil, several.Config(), nil, "create", nil},
+		"there, and as it should be":  {several, exists, several.Config(), nil, "create find", nil},
 		"there, and another":          {several, exists, other, nil, "create find", jetstream.ErrConsumerExists},
-		"there, and gone":             {several, exists, several.config(), away, "create find", jetstream.ErrConsumerExists},
-		"a reader's that is there":    {consumerOrder{Stream: "TURN_c", name: "r"}, exists, several.config(), nil, "create", jetstream.ErrConsumerExists},
-		"not made":                    {several, map[string]error{"create": away}, several.config(), nil, "create", away},
-		"replaced":                    {remake, nil, several.config(), nil, "delete create", nil},
-		"replaced, and was not there": {remake, map[string]error{"delete": jetstream.ErrConsumerNotFound}, several.config(), nil, "delete create", nil},
-		"not removed":                 {remake, map[string]error{"delete": away}, several.config(), nil, "delete", away},
+		"there, and gone":             {several, exists, several.Config(), away, "create find", jetstream.ErrConsumerExists},
+		"a reader's that is there":    {settings.Consumer{Stream: "TURN_c"}.Named("r"), exists, several.Config(), nil, "create", jetstream.ErrConsumerExists},
+		"not made":                    {several, map[string]error{"create": away}, several.Config(), nil, "create", away},
+		"replaced":                    {remake, nil, several.Config(), nil, "delete create", nil},
+		"replaced, and was not there": {remake, map[string]error{"delete": jetstream.ErrConsumerNotFound}, several.Config(), nil, "delete create", nil},
+		"not removed":                 {remake, map[string]error{"delete": away}, several.Config(), nil, "delete", away},
 		"changed":                     {update, nil, jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: 9}, nil, "find update", nil},
-		"changed, and is not there":   {update, nil, several.config(), away, "find", away},
+		"changed, and is not there":   {update, nil, several.Config(), away, "find", away},
 	} {
 		a := &answers{refuses: c.refuses, consumer: func() (*jetstream.ConsumerInfo, error) { return &jetstream.ConsumerInfo{Config: c.have}, c.finds }}
 		got, err := direct{a.bus(Options{})}.consumer(t.Context(), c.order)
@@ -349,7 +350,7 @@ func TestHowAConsumerIsMade(t *testing.T) {
 		}
 	}
 	a := &answers{}
-	for name, o := range map[string]consumerOrder{"reader-": {Acks: true}, "r": {Acks: true, name: "r"}, "": {}} {
+	for name, o := range map[string]settings.Consumer{"reader-": {Acks: true}, "r": settings.Consumer{Acks: true}.Named("r"), "": {}} {
 		a.made = nil
 		if _, err := (direct{a.bus(Options{})}).consumer(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -369,9 +370,9 @@ func TestHowStreamsAreCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := o.logSettings(kinds.Pods.Kind)
+	want := o.policy().Log(kinds.Pods.Kind)
 	change := func(c func(*jetstream.StreamConfig)) jetstream.StreamConfig {
-		s := o.logSettings(kinds.Pods.Kind)
+		s := o.policy().Log(kinds.Pods.Kind)
 		c(&s)
 		return s
 	}
@@ -393,9 +394,9 @@ func TestHowStreamsAreCompared(t *testing.T) {
 		"that may be purged, sealed":               {have: change(func(c *jetstream.StreamConfig) { c.DenyPurge, c.Sealed = false, true }), says: "EV_pods: sealed is true"},
 		"that may be purged, and another makes it": {have: change(func(c *jetstream.StreamConfig) { c.DenyPurge = false }), asks: true, there: true},
 		"that cannot be changed":                   {have: change(func(c *jetstream.StreamConfig) { c.DenyPurge = false }), refuses: map[string]error{"update stream": errors.New("no")}, says: "upgrade the settings of stream EV_pods"},
-		"kept for less":                            {have: change(func(c *jetstream.StreamConfig) { c.MaxAge, c.Metadata[keptSince] = time.Hour, "" }), there: true, updates: 1},
+		"kept for less":                            {have: change(func(c *jetstream.StreamConfig) { c.MaxAge, c.Metadata["millrace.kept-since"] = time.Hour, "" }), there: true, updates: 1},
 		"kept for less, lately":                    {have: change(func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), there: true},
-		"kept for less, for good":                  {have: change(func(c *jetstream.StreamConfig) { c.MaxAge, c.Metadata[keptSince] = time.Hour, "" }), refuses: map[string]error{"update stream": errors.New("no")}, says: "change how much is kept of stream EV_pods"},
+		"kept for less, for good":                  {have: change(func(c *jetstream.StreamConfig) { c.MaxAge, c.Metadata["millrace.kept-since"] = time.Hour, "" }), refuses: map[string]error{"update stream": errors.New("no")}, says: "change how much is kept of stream EV_pods"},
 	} {
 		a := &answers{refuses: c.refuses, stream: func(context.Context, string) (*jetstream.StreamInfo, error) {
 			return &jetstream.StreamInfo{Config: c.have}, c.finds
@@ -409,7 +410,7 @@ func TestHowStreamsAreCompared(t *testing.T) {
 		if strings.HasPrefix(c.says, "EV_pods: ") && !errors.Is(err, bus.ErrSettings) {
 			t.Errorf("one %s: %v", name, err)
 		}
-		if c.updates > 0 && len(differences(a.streams[0], want)) > 0 || c.updates > 0 && name == "kept for less" && a.streams[0].Metadata[keptSince] != began.UTC().Format(time.RFC3339Nano) {
+		if c.updates > 0 && len(settings.Differences(a.streams[0], want)) > 0 || c.updates > 0 && name == "kept for less" && a.streams[0].Metadata["millrace.kept-since"] != began.UTC().Format(time.RFC3339Nano) {
 			t.Errorf("one %s is changed to %+v", name, a.streams[0])
 		}
 	}
@@ -422,7 +423,7 @@ func TestHowStreamsAreMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, turns := o.logSettings(kinds.Pods.Kind), o.turnSettings("c")
+	log, turns := o.policy().Log(kinds.Pods.Kind), o.policy().Turns("c")
 	taken := map[string]error{"create stream": jetstream.ErrStreamNameAlreadyInUse}
 	for name, c := range map[string]struct {
 		there   []bool

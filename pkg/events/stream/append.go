@@ -28,6 +28,8 @@ const (
 	maxInFlight = 2048
 	// maxBytesInFlight bounds the same in bytes.
 	maxBytesInFlight = 16 << 20
+	// markAge is how long the log keeps a mark; newer marks replace it.
+	markAge = time.Hour
 )
 
 // appender publishes with predicted sequences: message i expects the sequence of message i-1 to

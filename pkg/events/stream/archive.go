@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -183,8 +184,8 @@ func (r *read) session(ctx context.Context) error {
 	return r.consume(request, feed)
 }
 
-func (r *read) consumer() consumerOrder {
-	c := consumerOrder{Stream: r.Stream, Subject: r.Subject, HeadersOnly: r.HeadersOnly, From: r.From}
+func (r *read) consumer() settings.Consumer {
+	c := settings.Consumer{Stream: r.Stream, Subject: r.Subject, HeadersOnly: r.HeadersOnly, From: r.From}
 	if r.From == 0 && !r.Since.IsZero() {
 		c.Since = &r.Since
 	}

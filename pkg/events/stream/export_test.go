@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/ingest"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // Shake has readers believe that deliveries may be missing, as after a reconnect.
@@ -21,7 +22,7 @@ func Passing(err error) bool {
 
 // OrderReader has the provisioner make a reader's consumer, which nothing reads then.
 func (b *Bus) OrderReader(ctx context.Context, stream string) error {
-	_, err := b.make.consumer(ctx, consumerOrder{Stream: stream, From: 1})
+	_, err := b.make.consumer(ctx, settings.Consumer{Stream: stream, From: 1})
 	return err
 }
 

@@ -12,11 +12,10 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 const (
-	// readerIdle is after how long the server removes the consumer of a dead reader.
-	readerIdle = time.Minute
 	// stuckPoll is after how long without messages a reader asks the server whether it still
 	// has some, and stuckPolls how often in a row the server may say so in a session. While the
 	// server has none, the reader asks less and less often (rhythm.consumerChecksIdle): the server fails
@@ -164,7 +163,7 @@ func (f *follower) withoutRead(batch []events.Message) []events.Message {
 // the one that was read so far. In this order the consumer belongs to the checked stream,
 // because a stream that is recreated loses its consumers.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
-	order := consumerOrder{Stream: f.stream, From: f.next, Acks: f.processed != nil}
+	order := settings.Consumer{Stream: f.stream, From: f.next, Acks: f.processed != nil}
 	if order.Acks {
 		order.From = min(f.next, f.processed()+1)
 	}

@@ -36,10 +36,10 @@ func FuzzOrder(f *testing.F) {
 			}
 		}
 		c := o.Consumer
-		if c == nil || !c.validate() {
+		if c == nil || !c.Valid() {
 			return
 		}
-		if c.AckWait < 0 || c.MaxPending < 0 || c.MaxPending > maxPendingLimit {
+		if c.AckWait < 0 || c.MaxPending < 0 || c.MaxPending > 1<<20 {
 			t.Errorf("%+v is sane", c)
 		}
 		for _, user := range []string{access.Writer, access.Reconciler, access.NotaryUser, access.Reader, "", "writer-2"} {

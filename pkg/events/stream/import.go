@@ -133,16 +133,7 @@ func (b *Bus) Import(ctx context.Context, from bus.Archive, name string, kind *k
 
 // readOnly is the settings of an imported stream.
 func (o Options) readOnly(name string, kind *kinds.Kind, was bus.State) jetstream.StreamConfig {
-	c := jetstream.StreamConfig{
-		Name: name, Subjects: []string{importSubject(name)},
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
-		MaxBytes: -1, Duplicates: putWindow, AllowDirect: kind == nil, DenyDelete: true, DenyPurge: true,
-		Metadata: map[string]string{},
-	}
-	if kind != nil {
-		c.Metadata = kindMetadata(*kind)
-	}
+	c := o.policy().Imported(name, importSubject(name), kind)
 	text, _ := json.Marshal(originalState{was.Now, was.Created, was.Whole, was.Begins}) // times and a number: cannot fail
 	c.Metadata[importedKey] = string(text)
 	return c

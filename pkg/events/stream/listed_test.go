@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/stream/space"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
+	"github.com/millrace/millrace/pkg/events/stream/space"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -71,10 +71,10 @@ func TestWhenLogsAreDescribed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := func(kind kinds.Kind) *jetstream.StreamInfo {
-			return of(jetstream.StreamConfig{Name: subject.LogStream(kind.Name), Metadata: kindMetadata(kind)}, 0)
+			return of(jetstream.StreamConfig{Name: subject.LogStream(kind.Name), Metadata: settings.Policy{}.Log(kind).Metadata}, 0)
 		}
 		pods, nodes := log(kinds.Pods.Kind), log(kinds.Nodes.Kind)
-		stranger, former := of(jetstream.StreamConfig{Name: "OTHER"}, 0), of(jetstream.StreamConfig{Name: "STATE_pods", Metadata: kindMetadata(kinds.Pods.Kind)}, 0)
+		stranger, former := of(jetstream.StreamConfig{Name: "OTHER"}, 0), of(jetstream.StreamConfig{Name: "STATE_pods", Metadata: settings.Policy{}.Log(kinds.Pods.Kind).Metadata}, 0)
 		a := &answers{refuses: map[string]error{}, there: []*jetstream.StreamInfo{stranger, former, pods}}
 		b := a.bus(Options{})
 		expect := func(when, asked, want string) {
@@ -105,7 +105,7 @@ func TestWhenLogsAreDescribed(t *testing.T) {
 				t.Errorf("where it cannot %s: %v", of, err)
 			}
 		}
-		a.refuses, a.there = nil, []*jetstream.StreamInfo{of(jetstream.StreamConfig{Name: "EV_x", Metadata: map[string]string{kindKey: "{"}}, 0)}
+		a.refuses, a.there = nil, []*jetstream.StreamInfo{of(jetstream.StreamConfig{Name: "EV_x", Metadata: map[string]string{"millrace.kind": "{"}}, 0)}
 		if _, err := b.Kinds(t.Context()); err == nil || !strings.Contains(err.Error(), "stream EV_x") {
 			t.Errorf("of a log whose kind cannot be read: %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -104,7 +105,7 @@ func (b *Bus) describe(ctx context.Context) (logs []string, found []kinds.Kind, 
 	list := b.js.ListStreams(request, jetstream.WithStreamListSubject(everyLog))
 	for info := range list.Info() {
 		logs = append(logs, info.Config.Name)
-		kind, ours, err := kindOf(info.Config.Metadata)
+		kind, ours, err := settings.KindOf(info.Config.Metadata)
 		if err != nil {
 			return nil, nil, fmt.Errorf("stream %s: %w", info.Config.Name, err)
 		}

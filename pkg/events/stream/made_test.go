@@ -11,10 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // having answers with the streams of some settings; there are no others.
@@ -37,24 +37,6 @@ func known(t *testing.T) Options {
 		t.Fatal(err)
 	}
 	return o
-}
-
-// What is for all controllers is bounded by what is worth something.
-func TestStreamsOfAllControllers(t *testing.T) {
-	t.Parallel()
-	o := known(t)
-	if s := o.statusSettings(); s.MaxMsgsPerSubject != 256 || s.MaxAge != events.ReportAge || s.Duplicates != events.ReportEvery || s.MaxBytes != -1 {
-		t.Errorf("reports are kept in %+v", s)
-	}
-	if s := o.wakeSettings(); s.MaxMsgsPerSubject != 1 || s.Duplicates != 2*time.Minute || s.MaxAge != 0 {
-		t.Errorf("wakes are kept in %+v", s)
-	}
-	if s := o.shadowSettings("c"); s.Name != "SHADOW_c" || !slices.Equal(s.Subjects, []string{"shadow.c.>"}) || s.MaxAge != 24*time.Hour {
-		t.Errorf("what a shadow says is kept in %+v", s)
-	}
-	if s := o.notarySettings(time.Hour); s.MaxAge != time.Hour || s.MaxBytes != -1 || s.Duplicates != 2*time.Minute || !slices.Equal(s.Subjects, []string{"notary.>"}) {
-		t.Errorf("pages are kept in %+v", s)
-	}
 }
 
 // Pages are kept for at least as long as a notary says, and no purge removes them; a stream that differs in
@@ -80,7 +62,7 @@ func TestForHowLongPagesAreKept(t *testing.T) {
 		"on other subjects":   {have: 48 * hour, keep: 48 * hour, change: func(c *jetstream.StreamConfig) { c.Subjects = []string{"x"} }, says: "NOTARY: [subjects is [x]"},
 		"and cannot be kept":  {have: 47 * hour, keep: 48 * hour, refuses: map[string]error{"update stream": errors.New("no")}, says: "keep the notary's stream for 48h0m0s: no"},
 	} {
-		have := o.notarySettings(c.have)
+		have := o.policy().Notary(c.have)
 		if c.change != nil {
 			c.change(&have)
 		}
@@ -111,7 +93,7 @@ func TestForHowLongPagesAreKept(t *testing.T) {
 func TestTheStreamsOfAKind(t *testing.T) {
 	t.Parallel()
 	o := known(t)
-	log := o.logSettings(kinds.Pods.Kind)
+	log := o.policy().Log(kinds.Pods.Kind)
 	gone, no := jetstream.ErrStreamNotFound, errors.New("no")
 	ensure := func(b direct) error { return b.kind(t.Context(), kinds.Pods.Kind) }
 	forget := func(b direct) error { return b.forget(t.Context(), kinds.Pods.Name) }
@@ -163,7 +145,7 @@ func TestHowManyKindsAreRecorded(t *testing.T) {
 	}{
 		"the last one":          {1999, nil, nil, 1, ""},
 		"one more":              {2000, nil, nil, 0, "there are 2000 kinds already"},
-		"one that is there":     {2000, []jetstream.StreamConfig{o.logSettings(kinds.Pods.Kind)}, nil, 0, ""},
+		"one that is there":     {2000, []jetstream.StreamConfig{o.policy().Log(kinds.Pods.Kind)}, nil, 0, ""},
 		"where they are untold": {1999, nil, map[string]error{"list names": errors.New("away")}, 0, "away"},
 	} {
 		a := &answers{stream: having(c.have...), there: there(c.kinds), refuses: c.refuses}
@@ -190,9 +172,9 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 		"a shadow":                {access.Watcher, access.MakeShadow, order{Controller: "c"}, "create stream", ""},
 		"pages for ever":          {access.NotaryUser, access.MakeNotary, order{}, "create stream", ""},
 		"a kind that goes":        {access.Watcher, access.ForgetKind, order{Kind: &kinds.Kind{Name: kinds.Name(strings.Repeat("a", 253))}}, "delete ", ""},
-		"the writers' consumer":   {access.Writer, access.MakeConsumer, order{Consumer: &consumerOrder{Durable: access.WriterConsumer, Stream: "TURN_c"}}, "create", "create"},
-		"a reader's":              {access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_pods"}}, "create", "watcher-"},
-		"one that acknowledges":   {access.Reconciler, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_pods", Acks: true}}, "create", "reconcilers-"},
+		"the writers' consumer":   {access.Writer, access.MakeConsumer, order{Consumer: &settings.Consumer{Durable: access.WriterConsumer, Stream: "TURN_c"}}, "create", "create"},
+		"a reader's":              {access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_pods"}}, "create", "watcher-"},
+		"one that acknowledges":   {access.Reconciler, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_pods", Acks: true}}, "create", "reconcilers-"},
 	} {
 		a := &answers{stream: having()}
 		p := &provider{direct: direct{a.bus(o)}, controllers: []string{"c", "namespace-controller"}}
@@ -208,11 +190,11 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 	a := &answers{stream: having(), refuses: map[string]error{"create": errors.New("no")}}
 	p := &provider{direct: direct{a.bus(o)}}
 	p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, nil })
-	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_pods"}}); err == nil || p.readers.total[access.Watcher] != 0 {
+	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_pods"}}); err == nil || p.readers.total[access.Watcher] != 0 {
 		t.Errorf("of one that was not made: %v, counted are %v", err, p.readers.total)
 	}
 	p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
-	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
+	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("of a stream that is not there: %v", err)
 	}
 }

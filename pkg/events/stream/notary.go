@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
-	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 var _ bus.NotaryBus = (*Bus)(nil)
@@ -21,7 +19,7 @@ func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
 }
 
 func (b direct) notary(ctx context.Context, keep time.Duration) error {
-	want := b.options.notarySettings(keep)
+	want := b.options.policy().Notary(keep)
 	info, err := b.info(ctx, want.Name)
 	switch {
 	case errors.Is(err, bus.ErrNoStream):
@@ -39,7 +37,7 @@ func (b direct) notary(ctx context.Context, keep time.Duration) error {
 	if have.MaxAge == 0 || keep != 0 && have.MaxAge >= keep {
 		want.MaxAge = have.MaxAge
 	}
-	if wrong := differences(retained(want, have), want); len(wrong) > 0 {
+	if wrong := settings.Differences(settings.Retained(want, have), want); len(wrong) > 0 {
 		return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
 	}
 	if have.MaxAge == want.MaxAge && have.DenyPurge {
@@ -52,16 +50,4 @@ func (b direct) notary(ctx context.Context, keep time.Duration) error {
 		return fmt.Errorf("keep the notary's stream for %v: %w", want.MaxAge, natserr.Translate(request, err))
 	}
 	return nil
-}
-
-// notarySettings is the settings of the notary's stream. It has no bound in bytes, which would
-// drop the pages of a quiet stream for those of a busy one. No user can delete or purge its
-// messages; a user can only delete the whole stream, which its notaries notice.
-func (o Options) notarySettings(keep time.Duration) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name: subject.NotaryStream, Subjects: []string{subject.Notary(">")},
-		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Compression: o.packing(), Replicas: o.Replicas,
-		MaxAge: keep, MaxBytes: -1, Duplicates: putWindow, AllowDirect: true, DenyDelete: true, DenyPurge: true,
-	}
 }

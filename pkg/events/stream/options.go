@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // Options say which server to use, and how the streams are kept.
@@ -119,11 +120,16 @@ func (o Options) withDefaults() (Options, error) {
 	check(o.LogAge >= time.Second, "a log age of %v, less than 1 s", o.LogAge)
 	check(o.LogBytes >= 0, "%d log bytes", o.LogBytes)
 	check(o.Timeout > 0, "a timeout of %v", o.Timeout)
-	wrong = append(wrong, o.checkRetention())
+	wrong = append(wrong, o.policy().CheckRetention())
 	if err := errors.Join(wrong...); err != nil {
 		return o, fmt.Errorf("stream options: %w", err)
 	}
 	return o.forUser(), nil
+}
+
+// policy is how the streams are kept.
+func (o Options) policy() settings.Policy {
+	return settings.Policy{Replicas: o.Replicas, Age: o.LogAge, Bytes: o.LogBytes, Retention: o.Retention, Began: o.Began}
 }
 
 // forUser fills in the options that follow from the connection's user, if it is one of

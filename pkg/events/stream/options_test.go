@@ -5,19 +5,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
-	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
 
 // What is left out has a default that loses nothing; what cannot be is named, all of it.
@@ -116,71 +113,8 @@ func TestSecondsAreRoundedUp(t *testing.T) {
 	}
 }
 
-// What would lose or double something is compared, each by its name, and nothing else.
-func TestEachSettingThatCountsIsCompared(t *testing.T) {
-	t.Parallel()
-	o, err := Options{URL: "a"}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := o.logSettings(kinds.Pods.Kind)
-	for says, change := range map[string]func(c *jetstream.StreamConfig){
-		"subjects is [x], want [ev.pods.>]":        func(c *jetstream.StreamConfig) { c.Subjects = []string{"x"} },
-		"mirror is true, want false":               func(c *jetstream.StreamConfig) { c.Mirror = &jetstream.StreamSource{Name: "x"} },
-		"sources is 1, want 0":                     func(c *jetstream.StreamConfig) { c.Sources = []*jetstream.StreamSource{{}} },
-		"retention is Interest, want Limits":       func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
-		"discard is DiscardNew, want DiscardOld":   func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardNew },
-		"storage is Memory, want File":             func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
-		"num_replicas is 3, want 1":                func(c *jetstream.StreamConfig) { c.Replicas = 3 },
-		"max_age is 1h0m0s, want 24h0m0s":          func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
-		"max_bytes is 7, want -1":                  func(c *jetstream.StreamConfig) { c.MaxBytes = 7 },
-		"max_msgs is 7, want -1":                   func(c *jetstream.StreamConfig) { c.MaxMsgs = 7 },
-		"max_msgs_per_subject is 1, want -1":       func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
-		"max_msg_size is 7, want -1":               func(c *jetstream.StreamConfig) { c.MaxMsgSize = 7 },
-		"duplicate_window is 2m0s, want 10s":       func(c *jetstream.StreamConfig) { c.Duplicates = 2 * time.Minute },
-		"allow_direct is true, want false":         func(c *jetstream.StreamConfig) { c.AllowDirect = true },
-		"mirror_direct is true, want false":        func(c *jetstream.StreamConfig) { c.MirrorDirect = true },
-		"allow_msg_ttl is false, want true":        func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
-		"allow_batched is false, want true":        func(c *jetstream.StreamConfig) { c.AllowBatchPublish = false },
-		"allow_msg_schedules is true, want false":  func(c *jetstream.StreamConfig) { c.AllowMsgSchedules = true },
-		"allow_rollup_hdrs is true, want false":    func(c *jetstream.StreamConfig) { c.AllowRollup = true },
-		"deny_delete is false, want true":          func(c *jetstream.StreamConfig) { c.DenyDelete = false },
-		"no_ack is true, want false":               func(c *jetstream.StreamConfig) { c.NoAck = true },
-		"sealed is true, want false":               func(c *jetstream.StreamConfig) { c.Sealed = true },
-		"subject_delete_marker_ttl is 1s, want 0s": func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Second },
-		"subject_transform is true, want false":    func(c *jetstream.StreamConfig) { c.SubjectTransform = &jetstream.SubjectTransformConfig{} },
-		`kind is "", want "{`:                      func(c *jetstream.StreamConfig) { c.Metadata = nil },
-	} {
-		c := log
-		change(&c)
-		found := differences(c, log)
-		if !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, says) }) || len(found) != 1 {
-			t.Errorf("it differs in %q, want %q", found, says)
-		}
-	}
-}
-
-// What an operator may set makes no difference.
-func TestWhichSettingsMakeNoDifference(t *testing.T) {
-	t.Parallel()
-	o, err := Options{URL: "a"}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := o.logSettings(kinds.Pods.Kind)
-	if found := differences(log, log); len(found) > 0 {
-		t.Errorf("of itself it differs in %v", found)
-	}
-	same := log
-	same.Subjects, same.Compression, same.Description, same.MaxMsgs, same.MaxBytes = slices.Clone(log.Subjects), jetstream.NoCompression, "mine", -1, 0
-	if found := differences(same, log); len(found) > 0 {
-		t.Errorf("in what an operator may set it differs in %v", found)
-	}
-}
-
-// How much is kept of what belongs to a kind or controller is what is said of it, and for the
-// rest what is said of all; of a stream it is the word of the process that began last.
-func TestHowMuchIsKept(t *testing.T) {
+// Of how much is kept of a stream, the process that began last has the word; where a provisioner says it, no service.
+func TestWhoSaysHowMuchIsKept(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(1000, 0)
 	o, err := Options{
@@ -190,24 +124,7 @@ func TestHowMuchIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for of, want := range map[string]bus.Retention{"pods": {Age: time.Minute, Bytes: 7}, "nodes": {Age: time.Hour, Bytes: 9}, "c": {Age: time.Second, Bytes: 1}, "other": {Age: time.Hour, Bytes: 7}} {
-		if got := o.retention(of); got != want {
-			t.Errorf("of %s is kept %+v, want %+v", of, got, want)
-		}
-	}
-	turns := o.turnSettings("c")
-	if turns.MaxAge != time.Second || turns.MaxBytes != 1 || turns.Duplicates != time.Second || !sized(turns) {
-		t.Errorf("turns keep %v and %d bytes, and ids for %v", turns.MaxAge, turns.MaxBytes, turns.Duplicates)
-	}
-	if other := o.turnSettings("other"); other.Duplicates != 2*time.Minute || keeps(other) != (bus.Retention{Age: time.Hour, Bytes: 7}) {
-		t.Errorf("other turns keep %+v, and ids for %v", keeps(other), other.Duplicates)
-	}
-	if sized(o.wakeSettings()) || sized(o.statusSettings()) {
-		t.Error("wakes or reports are kept for as long as is said")
-	}
-	if got := keeps(jetstream.StreamConfig{MaxBytes: -1}); got != (bus.Retention{}) {
-		t.Errorf("of no bound is kept %+v", got)
-	}
+	turns := o.policy().Turns("c")
 	for name, c := range map[string]struct {
 		asks    bool
 		age     time.Duration
@@ -221,60 +138,18 @@ func TestHowMuchIsKept(t *testing.T) {
 		"an operator":           {false, time.Hour, "", true},
 		"where another says it": {true, time.Hour, "", false},
 	} {
-		have := o.turnSettings("c")
+		have := o.policy().Turns("c")
 		have.MaxAge, have.Metadata = c.age, map[string]string{}
 		if c.since != "" {
-			have.Metadata[keptSince] = c.since
+			have.Metadata["millrace.kept-since"] = c.since
 		}
 		b := &Bus{options: o}
 		b.options.orders = c.asks
 		if got := b.resizes(have, turns); got != c.resizes {
 			t.Errorf("%s: it is kept otherwise: %t", name, got)
 		}
-		if b.resizes(jetstream.StreamConfig{}, o.wakeSettings()) {
+		if b.resizes(jetstream.StreamConfig{}, o.policy().Wakes()) {
 			t.Error("wakes are kept otherwise")
-		}
-	}
-}
-
-// A stream that is kept otherwise keeps its ids for as long, and no longer than its messages.
-func TestIDsAreKeptNoLongerThanMessages(t *testing.T) {
-	t.Parallel()
-	of := func(age, window time.Duration, bytes int64) jetstream.StreamConfig {
-		return jetstream.StreamConfig{MaxAge: age, Duplicates: window, MaxBytes: bytes}
-	}
-	for name, c := range map[string]struct{ other, c, want jetstream.StreamConfig }{
-		"for longer":                     {of(time.Hour, 2*time.Minute, 7), of(time.Minute, 10*time.Second, 9), of(time.Hour, 10*time.Second, 7)},
-		"for less time than ids":         {of(time.Minute, time.Minute, 7), of(time.Hour, 2*time.Minute, 9), of(time.Minute, time.Minute, 7)},
-		"for as long as ids":             {of(2*time.Minute, time.Minute, 7), of(time.Hour, 2*time.Minute, 9), of(2*time.Minute, 2*time.Minute, 7)},
-		"ids as long as messages so far": {of(time.Hour, 2*time.Minute, 7), of(time.Minute, time.Minute, 9), of(time.Hour, 2*time.Minute, 7)},
-	} {
-		if got := retained(c.other, c.c); got.MaxAge != c.want.MaxAge || got.Duplicates != c.want.Duplicates || got.MaxBytes != c.want.MaxBytes {
-			t.Errorf("%s: it keeps %v, ids for %v and %d bytes", name, got.MaxAge, got.Duplicates, got.MaxBytes)
-		}
-	}
-}
-
-// A kind goes with its stream and comes back; a stream without one is not ours.
-func TestAKindGoesWithItsStream(t *testing.T) {
-	t.Parallel()
-	if kind, ours, err := kindOf(kindMetadata(kinds.Deployments.Kind)); err != nil || !ours || kind != kinds.Deployments.Kind {
-		t.Errorf("it comes back as %+v, %t, %v", kind, ours, err)
-	}
-	if _, ours, err := kindOf(map[string]string{"other": "x"}); ours || err != nil {
-		t.Errorf("a stream without a kind is ours: %t, %v", ours, err)
-	}
-	if _, ours, err := kindOf(map[string]string{kindKey: "{"}); ours || err == nil {
-		t.Errorf("a stream with a kind that cannot be read is ours: %t, %v", ours, err)
-	}
-	log := Options{Replicas: 3}.logSettings(kinds.Pods.Kind)
-	kind, ours, err := kindOf(log.Metadata)
-	if err != nil || !ours || kind != kinds.Pods.Kind || log.MaxMsgsPerSubject > 0 || log.Replicas != 3 || log.AllowDirect {
-		t.Errorf("a log is made as %+v", log)
-	}
-	for replicas, want := range map[int]jetstream.StoreCompression{1: jetstream.S2Compression, 3: jetstream.NoCompression} {
-		if got := (Options{Replicas: replicas}).wakeSettings().Compression; got != want {
-			t.Errorf("with %d copies blocks are packed by %v, want %v", replicas, got, want)
 		}
 	}
 }

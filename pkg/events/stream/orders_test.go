@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // The service that gave an order sees the provisioner's error as if the server had returned it.
@@ -56,75 +57,6 @@ func TestWhetherThereIsAProvisioner(t *testing.T) {
 		b.noProvisionerSince = time.Now()
 		if b.noteProvisioner(err); !b.noProvisionerSince.IsZero() {
 			t.Errorf("after %v there is none since %v", err, b.noProvisionerSince)
-		}
-	}
-}
-
-// A consumer of several keeps their place; a reader's is gone soon after it, unless the reader
-// says how far it has come. None sends what is stored anywhere.
-func TestWhichConsumersAreMade(t *testing.T) {
-	t.Parallel()
-	since := time.Unix(7, 0)
-	for name, o := range map[string]consumerOrder{
-		"of several": {Stream: "TURN_c", Durable: "writer", AckWait: time.Second, MaxPending: 7}, "of several, since": {Durable: "writer", Since: &since},
-		"of a reader": {name: "r", From: 7, HeadersOnly: true, Subject: "ev.>"}, "of a reader, from the begin": {name: "r"}, "of a reader that acknowledges": {name: "r", Acks: true, From: 3},
-	} {
-		c := o.config()
-		if c.DeliverSubject != "" || c.MaxDeliver != -1 || c.FilterSubject != o.Subject || c.HeadersOnly != o.HeadersOnly {
-			t.Errorf("%s: %+v", name, c)
-		}
-		durable, policy, replicas := "", jetstream.AckNonePolicy, 1
-		switch name {
-		case "of several", "of several, since":
-			durable, policy, replicas = "writer", jetstream.AckExplicitPolicy, 0
-			if c.PriorityPolicy != jetstream.PriorityPolicyPrioritized || len(c.PriorityGroups) != 1 || c.AckWait != o.AckWait || c.MaxAckPending != o.MaxPending || c.InactiveThreshold != 0 {
-				t.Errorf("%s: %+v", name, c)
-			}
-		case "of a reader that acknowledges":
-			durable, policy = "r", jetstream.AckAllPolicy
-			if c.Name != "" || c.AckWait != time.Hour || c.MaxAckPending != -1 || c.InactiveThreshold != bus.Abandoned || c.OptStartSeq != 3 {
-				t.Errorf("%s: %+v", name, c)
-			}
-		default:
-			if c.Name != "r" || c.InactiveThreshold != readerIdle || c.OptStartSeq != max(o.From, 1) {
-				t.Errorf("%s: %+v", name, c)
-			}
-		}
-		if c.Durable != durable || c.AckPolicy != policy || c.Replicas != replicas || c.MemoryStorage != (replicas == 1) {
-			t.Errorf("%s: %+v", name, c)
-		}
-		if o.Since != nil && (c.DeliverPolicy != jetstream.DeliverByStartTimePolicy || c.OptStartTime != &since || c.OptStartSeq != 0) {
-			t.Errorf("%s: it begins with %v, %v, %d", name, c.DeliverPolicy, c.OptStartTime, c.OptStartSeq)
-		}
-	}
-}
-
-// like ignores where a consumer began, and sane rejects orders beyond the needs of a service.
-func TestWhichConsumersAreLike(t *testing.T) {
-	t.Parallel()
-	o := consumerOrder{Durable: "writer", AckWait: time.Second, MaxPending: 7, Subject: "a", HeadersOnly: true}
-	have := o.config()
-	have.DeliverPolicy, have.OptStartSeq = jetstream.DeliverByStartSequencePolicy, 9
-	if !o.matches(have) {
-		t.Error("one that began elsewhere is another")
-	}
-	for name, change := range map[string]func(c *jetstream.ConsumerConfig){
-		"wait": func(c *jetstream.ConsumerConfig) { c.AckWait++ }, "bound": func(c *jetstream.ConsumerConfig) { c.MaxAckPending++ }, "bodies": func(c *jetstream.ConsumerConfig) { c.HeadersOnly = false },
-		"subject": func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" }, "policy": func(c *jetstream.ConsumerConfig) { c.PriorityPolicy = jetstream.PriorityPolicyNone },
-		"groups": func(c *jetstream.ConsumerConfig) { c.PriorityGroups = nil },
-	} {
-		other := have
-		if change(&other); o.matches(other) {
-			t.Errorf("one of another %s is the same", name)
-		}
-	}
-	for _, c := range []struct {
-		wait    time.Duration
-		pending int
-		sane    bool
-	}{{0, 0, true}, {time.Hour, 1 << 20, true}, {-1, 0, false}, {time.Hour + 1, 0, false}, {0, -1, false}, {0, 1<<20 + 1, false}} {
-		if got := (consumerOrder{AckWait: c.wait, MaxPending: c.pending}).validate(); got != c.sane {
-			t.Errorf("a wait of %v and %d pending are sane: %t", c.wait, c.pending, got)
 		}
 	}
 }
@@ -259,14 +191,14 @@ func TestOrdersThatAreRefused(t *testing.T) {
 		"a kind without a word for it":              {access.Watcher, access.MakeKind, order{Kind: pods(func(k *kinds.Kind) { k.Kind = "*" })}, "no kind is like this"},
 		"a kind in no form":                         {access.Watcher, access.MakeKind, order{Kind: pods(func(k *kinds.Kind) { k.Form = "half" })}, "no kind is like this"},
 		"no consumer":                               {access.Writer, access.MakeConsumer, order{}, "no consumer is like this"},
-		"a consumer that waits for hours":           {access.Writer, access.MakeConsumer, order{Consumer: &consumerOrder{AckWait: 2 * time.Hour}}, "no consumer is like this"},
-		"to change a reader's":                      {access.Reconciler, access.MakeConsumer, order{Consumer: &consumerOrder{Update: true}}, "has no such consumer"},
-		"to replace a reader's":                     {access.Reconciler, access.MakeConsumer, order{Consumer: &consumerOrder{Remake: true}}, "has no such consumer"},
-		"a reader's that acknowledges":              {access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Acks: true}}, "has no such consumer"},
-		"a reader's of a notary":                    {access.NotaryUser, access.MakeConsumer, order{Consumer: &consumerOrder{}}, "has no such consumer"},
-		"that of the writers, of another":           {access.Watcher, access.MakeConsumer, order{Consumer: &consumerOrder{Durable: access.WriterConsumer, Stream: "TURN_c"}}, "is not the"},
+		"a consumer that waits for hours":           {access.Writer, access.MakeConsumer, order{Consumer: &settings.Consumer{AckWait: 2 * time.Hour}}, "no consumer is like this"},
+		"to change a reader's":                      {access.Reconciler, access.MakeConsumer, order{Consumer: &settings.Consumer{Update: true}}, "has no such consumer"},
+		"to replace a reader's":                     {access.Reconciler, access.MakeConsumer, order{Consumer: &settings.Consumer{Remake: true}}, "has no such consumer"},
+		"a reader's that acknowledges":              {access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Acks: true}}, "has no such consumer"},
+		"a reader's of a notary":                    {access.NotaryUser, access.MakeConsumer, order{Consumer: &settings.Consumer{}}, "has no such consumer"},
+		"that of the writers, of another":           {access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Durable: access.WriterConsumer, Stream: "TURN_c"}}, "is not the"},
 		"to remove nothing":                         {access.Writer, access.Leave, order{Name: "writer-1"}, "no consumer of the user"},
-		"to remove another's":                       {access.Writer, access.Leave, order{Name: "watcher-1", Consumer: &consumerOrder{Stream: "EV_pods"}}, "no consumer of the user"},
+		"to remove another's":                       {access.Writer, access.Leave, order{Name: "watcher-1", Consumer: &settings.Consumer{Stream: "EV_pods"}}, "no consumer of the user"},
 	} {
 		if _, err := p.carryOut(t.Context(), c.user, c.verb, c.order); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)

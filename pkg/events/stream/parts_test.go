@@ -46,7 +46,7 @@ func TestWhatIsImported(t *testing.T) {
 	if restoreState(&is, map[string]string{"other": "x"}); is.Whole != 3 || !is.Created.Equal(made) {
 		t.Errorf("what was not imported has become %+v", is)
 	}
-	if c := (Options{Replicas: 1}).readOnly("EV_pods", &kinds.Pods.Kind, bus.State{}); c.AllowDirect || c.Metadata[kindKey] == "" {
+	if c := (Options{Replicas: 1}).readOnly("EV_pods", &kinds.Pods.Kind, bus.State{}); c.AllowDirect || c.Metadata["millrace.kind"] == "" {
 		t.Errorf("a log is made as %+v", c)
 	}
 }

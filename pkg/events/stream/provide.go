@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -198,9 +199,9 @@ var (
 )
 
 // consumerFor makes a consumer for a user.
-func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
+func (p *provider) consumerFor(ctx context.Context, user string, o *settings.Consumer) (answer, error) {
 	switch {
-	case o == nil || !o.validate():
+	case o == nil || !o.Valid():
 		return answer{}, fmt.Errorf("no consumer is like this: %+v", o)
 	case o.Durable == "" && (o.Update || o.Remake || o.Acks && user != access.Reconciler || user == access.NotaryUser):
 		return answer{}, fmt.Errorf("the user %s has no such consumer", user)
@@ -217,7 +218,7 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *consumerOrde
 }
 
 // readerFor creates a reader's consumer for a user, unless the user has reached its bound.
-func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder) (answer, error) {
+func (p *provider) readerFor(ctx context.Context, user string, o *settings.Consumer) (answer, error) {
 	counts, err := p.readers.admit(ctx, readerKey{user, o.Stream})
 	if err != nil {
 		if errors.Is(err, natserr.ErrNotYet) {
@@ -225,19 +226,19 @@ func (p *provider) readerFor(ctx context.Context, user string, o *consumerOrder)
 		}
 		return answer{}, natserr.Translate(ctx, err)
 	}
-	o.name = user + "-" + nuid.Next()
-	_, err = p.direct.consumer(ctx, *o)
+	name := user + "-" + nuid.Next()
+	_, err = p.direct.consumer(ctx, o.Named(name))
 	if err != nil {
 		counts("")
 		return answer{}, natserr.Translate(ctx, err)
 	}
-	counts(o.name)
-	return answer{Name: o.name}, nil
+	counts(name)
+	return answer{Name: name}, nil
 }
 
 // owns reports whether a user may use a durable consumer: a writer may, on the turns of its
 // controllers.
-func (p *provider) owns(user string, o *consumerOrder) bool {
+func (p *provider) owns(user string, o *settings.Consumer) bool {
 	controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
 	return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller) && access.Carries(user, controller)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -32,7 +33,7 @@ type maker interface {
 	shadow(ctx context.Context, controller string) error
 	notary(ctx context.Context, keep time.Duration) error
 	forget(ctx context.Context, kind kinds.Name) error
-	consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error)
+	consumer(ctx context.Context, o settings.Consumer) (jetstream.Consumer, error)
 	leave(stream, consumer string)
 }
 
@@ -44,11 +45,11 @@ type viaProvisioner struct{ *Bus }
 
 // order is a request to the provisioner; each verb uses one or two of the fields.
 type order struct {
-	Kind       *kinds.Kind    `json:"kind,omitempty"`
-	Controller string         `json:"controller,omitempty"`
-	Keep       time.Duration  `json:"keep,omitempty"` // nanoseconds
-	Consumer   *consumerOrder `json:"consumer,omitempty"`
-	Name       string         `json:"name,omitempty"` // of a consumer
+	Kind       *kinds.Kind        `json:"kind,omitempty"`
+	Controller string             `json:"controller,omitempty"`
+	Keep       time.Duration      `json:"keep,omitempty"` // nanoseconds
+	Consumer   *settings.Consumer `json:"consumer,omitempty"`
+	Name       string             `json:"name,omitempty"` // of a consumer
 }
 
 // answer is the result of an order.
@@ -155,7 +156,7 @@ func (b *viaProvisioner) ensure(ctx context.Context, verb string, o order, wante
 func (b *viaProvisioner) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
 	o := order{Kind: &kind}
-	err := b.ensure(ctx, access.MakeKind, o, b.options.logSettings(kind))
+	err := b.ensure(ctx, access.MakeKind, o, b.options.policy().Log(kind))
 	if _, missing := b.info(ctx, formerState(kind.Name)); err == nil && missing == nil {
 		_, err = b.order(ctx, access.MakeKind, o) // the provisioner removes it
 	}
@@ -166,14 +167,14 @@ func (b *viaProvisioner) kind(ctx context.Context, kind kinds.Kind) error {
 }
 
 func (b *viaProvisioner) controller(ctx context.Context, controller string) error {
-	if err := b.ensure(ctx, access.MakeController, order{Controller: controller}, b.options.controllerSettings(controller)...); err != nil {
+	if err := b.ensure(ctx, access.MakeController, order{Controller: controller}, b.options.policy().Controller(controller)...); err != nil {
 		return fmt.Errorf("ensure the streams of %s: %w", controller, err)
 	}
 	return nil
 }
 
 func (b *viaProvisioner) shadow(ctx context.Context, controller string) error {
-	if err := b.ensure(ctx, access.MakeShadow, order{Controller: controller}, b.options.shadowSettings(controller)); err != nil {
+	if err := b.ensure(ctx, access.MakeShadow, order{Controller: controller}, b.options.policy().Shadow(controller)); err != nil {
 		return fmt.Errorf("ensure the stream of the shadow of %s: %w", controller, err)
 	}
 	return nil
@@ -182,9 +183,9 @@ func (b *viaProvisioner) shadow(ctx context.Context, controller string) error {
 func (b *viaProvisioner) notary(ctx context.Context, keep time.Duration) error {
 	info, err := b.info(ctx, subject.NotaryStream)
 	if err == nil {
-		want := b.options.notarySettings(keep)
+		want := b.options.policy().Notary(keep)
 		want.MaxAge = info.Config.MaxAge
-		if wrong := differences(retained(want, info.Config), want); len(wrong) > 0 {
+		if wrong := settings.Differences(settings.Retained(want, info.Config), want); len(wrong) > 0 {
 			return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
 		}
 		if info.Config.DenyPurge && (info.Config.MaxAge == 0 || keep != 0 && info.Config.MaxAge >= keep) {
@@ -207,7 +208,7 @@ func (b *viaProvisioner) forget(ctx context.Context, kind kinds.Name) error {
 	return nil
 }
 
-func (b *viaProvisioner) consumer(ctx context.Context, o consumerOrder) (jetstream.Consumer, error) {
+func (b *viaProvisioner) consumer(ctx context.Context, o settings.Consumer) (jetstream.Consumer, error) {
 	made, err := b.order(ctx, access.MakeConsumer, order{Consumer: &o})
 	if err != nil {
 		return nil, fmt.Errorf("make a consumer of %s: %w", o.Stream, err)
@@ -216,7 +217,7 @@ func (b *viaProvisioner) consumer(ctx context.Context, o consumerOrder) (jetstre
 }
 
 func (b *viaProvisioner) leave(stream, consumer string) {
-	text, err := json.Marshal(order{Consumer: &consumerOrder{Stream: stream}, Name: consumer})
+	text, err := json.Marshal(order{Consumer: &settings.Consumer{Stream: stream}, Name: consumer})
 	if err == nil {
 		_ = b.conn.Publish(access.Provision+"."+b.options.user+"."+access.Leave, text)
 	}

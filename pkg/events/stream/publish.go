@@ -43,6 +43,9 @@ func (b *Bus) Put(ctx context.Context, m events.Message, id string) (uint64, err
 	return ack.Sequence, nil
 }
 
+// wakeAge is how long a fired wake waits for a reconciler to answer it.
+const wakeAge = 7 * 24 * time.Hour
+
 // Schedule sets the wake of a key; see [bus.Publisher]. It writes the header itself because the
 // client library cuts the time to whole seconds, which would fire early; the server keeps
 // nanoseconds.

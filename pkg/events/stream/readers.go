@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // The durable consumers have a few fixed names. Readers' consumers have names that the
@@ -129,7 +130,7 @@ func (r *readerQuota) count(ctx context.Context, at readerKey) error {
 	case errors.As(err, &refusal):
 		// The accounts are those of an earlier version, which may not list consumers. Consumers
 		// created long ago may be gone, so only recent ones count.
-		began = began.Add(-2 * readerIdle)
+		began = began.Add(-2 * settings.ReaderIdle)
 	case err != nil:
 		c.at = time.Time{}
 		return err

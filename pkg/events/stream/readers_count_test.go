@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 // TestReadersOfAUserAreBounded: over all streams, too. Deleted readers make room, whether the
@@ -90,7 +91,7 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 		if got := order(); got != maxReadersPerStream {
 			t.Errorf("%d are made, want %d", got, maxReadersPerStream)
 		}
-		time.Sleep(2*readerIdle + time.Second)
+		time.Sleep(2*settings.ReaderIdle + time.Second)
 		if got := order(); got != maxReadersPerStream {
 			t.Errorf("later %d are made, want %d", got, maxReadersPerStream)
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
@@ -46,7 +44,7 @@ func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
 }
 
 func (b direct) shadow(ctx context.Context, controller string) error {
-	wanted := b.options.shadowSettings(controller)
+	wanted := b.options.policy().Shadow(controller)
 	there, err := b.compare(ctx, wanted)
 	if err == nil {
 		err = b.create(ctx, there, wanted)
@@ -55,12 +53,4 @@ func (b direct) shadow(ctx context.Context, controller string) error {
 		return fmt.Errorf("ensure the stream of the shadow of %s: %w", controller, err)
 	}
 	return nil
-}
-
-// shadowSettings is the settings of a shadow's stream, which keeps its messages as long as the
-// turns of its controller.
-func (o Options) shadowSettings(controller string) jetstream.StreamConfig {
-	c := o.turnSettings(controller)
-	c.Name, c.Subjects = subject.ShadowStream(controller), []string{subject.Shadow(controller)}
-	return c
 }

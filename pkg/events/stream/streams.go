@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 	"github.com/millrace/millrace/pkg/events/stream/space"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -25,7 +26,7 @@ func (b *Bus) EnsureKind(ctx context.Context, kind kinds.Kind) error {
 
 func (b direct) kind(ctx context.Context, kind kinds.Kind) error {
 	defer b.listing.drop()
-	log := b.options.logSettings(kind)
+	log := b.options.policy().Log(kind)
 	there, err := b.compare(ctx, log)
 	if err == nil {
 		err = b.create(ctx, there, log)
@@ -50,7 +51,7 @@ func (b *Bus) EnsureController(ctx context.Context, controller string) error {
 }
 
 func (b direct) controller(ctx context.Context, controller string) error {
-	wanted := b.options.controllerSettings(controller)
+	wanted := b.options.policy().Controller(controller)
 	there, err := b.compare(ctx, wanted...)
 	if err == nil {
 		err = b.create(ctx, there, wanted...)
@@ -80,12 +81,12 @@ func (b *Bus) compare(ctx context.Context, wanted ...jetstream.StreamConfig) (th
 				return nil, err
 			}
 			switch {
-			case !sized(want) && len(differences(info.Config, want)) > 0, len(differences(info.Config, retained(info.Config, want))) > 0:
-				for _, d := range differences(info.Config, want) {
+			case !settings.Sized(want) && len(settings.Differences(info.Config, want)) > 0, len(settings.Differences(info.Config, settings.Retained(info.Config, want))) > 0:
+				for _, d := range settings.Differences(info.Config, want) {
 					wrong = append(wrong, want.Name+": "+d)
 				}
 			case b.resizes(info.Config, want):
-				resized = append(resized, retained(want, info.Config))
+				resized = append(resized, settings.Retained(want, info.Config))
 			}
 		}
 	}
@@ -102,7 +103,7 @@ func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want je
 	next := *have
 	next.DenyPurge, next.AllowBatchPublish = have.DenyPurge || want.DenyPurge, want.AllowBatchPublish
 	same := next.DenyPurge == have.DenyPurge && next.AllowBatchPublish == have.AllowBatchPublish
-	if b.options.orders || same || have.Sealed || len(differences(retained(want, next), want)) > 0 {
+	if b.options.orders || same || have.Sealed || len(settings.Differences(settings.Retained(want, next), want)) > 0 {
 		return nil
 	}
 	request, done := b.guarded(ctx, have.Name)
@@ -111,6 +112,37 @@ func (b *Bus) upgrade(ctx context.Context, have *jetstream.StreamConfig, want je
 		return fmt.Errorf("upgrade the settings of stream %s: %w", have.Name, natserr.Translate(request, err))
 	}
 	*have = next
+	return nil
+}
+
+// resizes reports whether a stream's retention differs from the wanted one and this process may
+// change it.
+func (b *Bus) resizes(have, want jetstream.StreamConfig) bool {
+	if b.options.orders || !settings.Sized(want) || settings.Keeps(have) == settings.Keeps(want) {
+		return false
+	}
+	if began, ok := settings.ResizedBy(have); ok && !began.Before(b.options.Began) {
+		b.options.Log.Info("kept the retention of a stream that a newer process has set", "stream", have.Name,
+			"age", have.MaxAge, "bytes", have.MaxBytes, "wanted age", want.MaxAge, "wanted bytes", want.MaxBytes)
+		return false
+	}
+	return true
+}
+
+// resize sets the retentions of streams to those in the given settings, which are otherwise the
+// streams' own.
+func (b *Bus) resize(ctx context.Context, streams []jetstream.StreamConfig) error {
+	for _, c := range streams {
+		c = b.options.policy().Resized(c)
+		request, done := b.guarded(ctx, c.Name)
+		_, err := b.js.UpdateStream(request, c)
+		err = natserr.Translate(request, err)
+		done()
+		if err != nil {
+			return fmt.Errorf("change how much is kept of stream %s: %w", c.Name, err)
+		}
+		b.options.Log.Info("changed the retention of a stream", "stream", c.Name, "age", c.MaxAge, "bytes", c.MaxBytes)
+	}
 	return nil
 }
 
@@ -133,7 +165,7 @@ func (b direct) create(ctx context.Context, there []bool, wanted ...jetstream.St
 		if made == nil {
 			continue
 		}
-		if wrong := differences(made.CachedInfo().Config, want); len(wrong) > 0 {
+		if wrong := settings.Differences(made.CachedInfo().Config, want); len(wrong) > 0 {
 			return fmt.Errorf("%w: the server made %s with %s", bus.ErrSettings, want.Name, strings.Join(wrong, "; "))
 		}
 	}
@@ -177,7 +209,7 @@ func (b *Bus) StreamState(ctx context.Context, name string) (bus.State, error) {
 func stateOf(info *jetstream.StreamInfo) bus.State {
 	s := bus.State{
 		First: info.State.FirstSeq, Last: info.State.LastSeq, Messages: info.State.Msgs, Created: info.Created,
-		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: keeps(info.Config), Bounded: space.BoundOf(info.Config.Metadata),
+		Begins: info.State.FirstTime, Bytes: info.State.Bytes, Keeps: settings.Keeps(info.Config), Bounded: space.BoundOf(info.Config.Metadata),
 		Now: info.TimeStamp,
 	}
 	if s.Messages == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
 const (
@@ -26,8 +27,6 @@ const (
 
 	// drainTime bounds the wait for the return of fetched deliveries.
 	drainTime = 500 * time.Millisecond
-	// allControllers is the one priority group that all workers of a consumer join.
-	allControllers = "all"
 
 	defaultAckWait    = 30 * time.Second
 	defaultMaxPending = 5000
@@ -83,7 +82,7 @@ func (w *worker) session(ctx context.Context) error {
 	consuming, err := consumer.Consume(engine.receive,
 		jetstream.PullMaxMessagesWithBytesLimit(min(workMessages, w.maxPending()), delivery.PullBytes),
 		jetstream.PullHeartbeat(rhythm.heartbeat), jetstream.PullExpiry(rhythm.pullExpiry),
-		jetstream.PullPriorityGroup(allControllers), jetstream.PullPrioritized(w.rank()),
+		jetstream.PullPriorityGroup(settings.WorkersGroup), jetstream.PullPrioritized(w.rank()),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { endSession(broken, err) }))
 	if err != nil {
 		return natserr.Translate(request, err)
@@ -121,8 +120,8 @@ func (w *worker) maxPending() int { return cmp.Or(w.work.MaxPending, defaultMaxP
 func (w *worker) rank() uint8 { return uint8(min(max(w.work.Rank, 0), bus.LastRank)) }
 
 // order is the consumer that the worker wants.
-func (w *worker) order() consumerOrder {
-	o := consumerOrder{
+func (w *worker) order() settings.Consumer {
+	o := settings.Consumer{
 		Stream: w.work.Stream, Durable: w.work.Durable,
 		AckWait: cmp.Or(w.work.AckWait, defaultAckWait), MaxPending: w.maxPending(),
 	}
@@ -152,7 +151,7 @@ func (w *worker) durable(ctx context.Context) (jetstream.Consumer, error) {
 		order.Remake = true
 		return w.bus.make.consumer(ctx, order)
 	}
-	if order.matches(found.CachedInfo().Config) {
+	if order.Matches(found.CachedInfo().Config) {
 		return found, nil
 	}
 	order.Update = true
