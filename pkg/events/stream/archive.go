@@ -97,7 +97,7 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 		p.To = at.Last
 	}
 	if b.options.Guest {
-		return b.guestRead(ctx, p, handle)
+		return b.guest().Read(ctx, p, handle)
 	}
 	r := &read{bus: b, Passage: p, handle: handle}
 	if r.backedUp(at) {

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/guest"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
@@ -42,7 +44,7 @@ type follower struct {
 // Follow reads a stream in order and goes on for ever; see [bus.Reader].
 func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
 	if b.options.Guest {
-		return b.guestFollow(ctx, stream, from, handle)
+		return b.guest().Follow(ctx, stream, from, handle)
 	}
 	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1)}, handle)
 }
@@ -51,9 +53,33 @@ func (b *Bus) Follow(ctx context.Context, stream string, from uint64, handle fun
 // [bus.Queue].
 func (b *Bus) Consume(ctx context.Context, stream string, from uint64, dealt func() uint64, handle func([]events.Message) error) error {
 	if b.options.Guest {
-		return b.guestFollow(ctx, stream, from, handle) // guests have no consumers
+		return b.guest().Follow(ctx, stream, from, handle) // guests have no consumers
 	}
 	return b.follow(ctx, &follower{bus: b, stream: stream, next: max(from, 1), processed: dealt}, handle)
+}
+
+// guest reads for a user who may not create consumers.
+func (b *Bus) guest() *guest.Reader {
+	return &guest.Reader{
+		Source: b, Subscribe: b.subscribe, MayHaveMissed: b.onMayHaveMissed, Closed: b.closed, Imported: b.options.APIPrefix != "",
+	}
+}
+
+// subscribe hears what is published on a subject; see [guest.Reader].
+func (b *Bus) subscribe(ctx context.Context, on string, hear func()) (life context.Context, stop func(), err error) {
+	life, done := b.guarded(ctx, fmt.Sprintf("%q", on))
+	if on == "" {
+		return life, done, nil
+	}
+	sub, err := b.conn.Subscribe(on, func(*nats.Msg) { hear() })
+	if err != nil {
+		done()
+		return nil, nil, natserr.Translate(ctx, err)
+	}
+	return life, func() {
+		_ = sub.Unsubscribe()
+		done()
+	}, nil
 }
 
 func (b *Bus) follow(ctx context.Context, f *follower, handle func([]events.Message) error) error {

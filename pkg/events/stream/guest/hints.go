@@ -1,4 +1,4 @@
-package stream
+package guest
 
 import (
 	"context"
@@ -6,10 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/millrace/millrace/pkg/events/access"
-	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -51,10 +48,9 @@ func hintSubject(stream string) string {
 
 // hintListener tells a guest when to read a stream for new messages.
 type hintListener struct {
-	bus  *Bus
-	ctx  context.Context // ends with the refusal if the guest may not listen
-	stop func()
-	sub  *nats.Subscription // nil if there is no subject to listen to
+	closed <-chan struct{}
+	ctx    context.Context // ends with the refusal if the guest may not listen
+	stop   func()
 
 	hints      chan struct{} // one per heard message, as many as fit
 	expected   int           // heard and not found yet
@@ -64,33 +60,21 @@ type hintListener struct {
 // maxHints bounds the counted hints; more would change nothing.
 const maxHints = 1024
 
-func (b *Bus) listen(ctx context.Context, stream string) (*hintListener, error) {
-	e := &hintListener{bus: b, hints: make(chan struct{}, maxHints)}
+func (r *Reader) listen(ctx context.Context, stream string) (*hintListener, error) {
+	e := &hintListener{closed: r.Closed, hints: make(chan struct{}, maxHints)}
 	on := hintSubject(stream)
-	if on != "" && b.options.APIPrefix != "" {
+	if on != "" && r.Imported {
 		on = HeardPrefix + "." + on // imported from another account
 	}
-	e.ctx, e.stop = b.guarded(ctx, fmt.Sprintf("%q", on))
-	if on == "" {
-		return e, nil
-	}
 	var err error
-	if e.sub, err = b.conn.Subscribe(on, e.onHint); err != nil {
-		e.stop()
-		return nil, natserr.Translate(ctx, err)
+	if e.ctx, e.stop, err = r.Subscribe(ctx, on, e.onHint); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
 
-func (e *hintListener) close() {
-	if e.sub != nil {
-		_ = e.sub.Unsubscribe()
-	}
-	e.stop()
-}
-
 // onHint runs on the client library's goroutine.
-func (e *hintListener) onHint(*nats.Msg) {
+func (e *hintListener) onHint() {
 	select {
 	case e.hints <- struct{}{}:
 	default:
@@ -138,7 +122,7 @@ func (e *hintListener) pause(d time.Duration, hint <-chan struct{}, shaken <-cha
 		e.addHint()
 	case <-timer.C:
 	case <-shaken:
-	case <-e.bus.closed:
+	case <-e.closed:
 	case <-e.ctx.Done():
 	}
 }
