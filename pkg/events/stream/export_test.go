@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/ingest"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/quota"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
@@ -40,7 +41,7 @@ func (b *Bus) ConsumerNames(ctx context.Context, stream string) (all []string, e
 }
 
 // MostReaders bounds the readers of a user at a stream.
-const MostReaders = maxReadersPerStream
+const MostReaders = quota.MaxPerStream
 
 // BacklogBytes bounds what waits to be heard on a topic.
 const BacklogBytes = backlogBytes

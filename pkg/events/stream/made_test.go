@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/stream/quota"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
@@ -178,22 +179,22 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 	} {
 		a := &answers{stream: having()}
 		p := &provider{direct: direct{a.bus(o)}, controllers: []string{"c", "namespace-controller"}}
-		p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, nil })
+		p.readers = quota.NewReaders(func(context.Context, string, string) ([]string, error) { return nil, nil })
 		done, err := p.carryOut(t.Context(), c.user, c.verb, c.order)
 		if err != nil || !slices.ContainsFunc(a.asked, func(what string) bool { return strings.HasPrefix(what, c.does) }) || !strings.HasPrefix(done.Name, c.says) || (done.Name == "") != (c.says == "") {
 			t.Errorf("%s: %v, named %q, %v", name, a.asked, done.Name, err)
 		}
-		if c.user == access.Watcher && c.verb == access.MakeConsumer && p.readers.total[c.user] != 1 {
-			t.Errorf("%s: counted are %v", name, p.readers.total)
+		if c.user == access.Watcher && c.verb == access.MakeConsumer && p.readers.Of(c.user) != 1 {
+			t.Errorf("%s: counted are %d", name, p.readers.Of(c.user))
 		}
 	}
 	a := &answers{stream: having(), refuses: map[string]error{"create": errors.New("no")}}
 	p := &provider{direct: direct{a.bus(o)}}
-	p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, nil })
-	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_pods"}}); err == nil || p.readers.total[access.Watcher] != 0 {
-		t.Errorf("of one that was not made: %v, counted are %v", err, p.readers.total)
+	p.readers = quota.NewReaders(func(context.Context, string, string) ([]string, error) { return nil, nil })
+	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_pods"}}); err == nil || p.readers.Of(access.Watcher) != 0 {
+		t.Errorf("of one that was not made: %v, counted are %d", err, p.readers.Of(access.Watcher))
 	}
-	p.readers = newReaderQuota(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
+	p.readers = quota.NewReaders(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
 	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("of a stream that is not there: %v", err)
 	}

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/quota"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -30,6 +32,9 @@ const (
 	maxOrders, orderBacklog = 16, 1024
 	// orderBytes bounds an order; a valid one is smaller.
 	orderBytes = 64 << 10
+	// readerUnused is the age from which the provisioner deletes an unused consumer to make
+	// room. A live reader always has a pull request pending, or starts a new session.
+	readerUnused = 5 * time.Second
 )
 
 // provider carries out the orders of services.
@@ -37,7 +42,7 @@ type provider struct {
 	direct
 	controllers []string
 	kinds       sync.Mutex // held while a kind is made, so that maxKinds holds
-	readers     *readerQuota
+	readers     *quota.Readers
 }
 
 // Provide creates the streams and consumers that services order, with the settings that follow
@@ -49,7 +54,7 @@ type provider struct {
 // Errors: it may not subscribe to orders, or the bus was closed.
 func (b *Bus) Provide(ctx context.Context, controllers []string) error {
 	p := &provider{direct: direct{b}, controllers: controllers}
-	p.readers = newReaderQuota(p.listReaders)
+	p.readers = quota.NewReaders(p.listReaders)
 	life, done := b.guarded(ctx, access.Provision)
 	defer done()
 	orders := make(chan *nats.Msg, orderBacklog)
@@ -108,7 +113,7 @@ func (p *provider) serve(ctx context.Context, m *nats.Msg) {
 	if err != nil {
 		done = answerOf(err)
 	}
-	if err != nil && (!errors.Is(err, natserr.ErrNotYet) || p.readers.mayLog(time.Now())) {
+	if err != nil && (!errors.Is(err, natserr.ErrNotYet) || p.readers.MayLog(time.Now())) {
 		p.options.Log.Warn("cannot carry out a provisioning request", "user", user, "order", verb, "error", err)
 	}
 	text, err := json.Marshal(done)
@@ -159,7 +164,7 @@ func (p *provider) carryOut(ctx context.Context, user, verb string, o order) (an
 			return answer{}, fmt.Errorf("%q is no consumer of the user %s", o.Name, user)
 		}
 		p.direct.leave(o.Consumer.Stream, o.Name)
-		p.readers.left(readerKey{user, o.Consumer.Stream}, o.Name)
+		p.readers.Left(quota.Key{User: user, Stream: o.Consumer.Stream}, o.Name)
 		return answer{}, nil
 	}
 	return answer{}, fmt.Errorf("%q is nothing that a provisioner of this version does", verb)
@@ -219,7 +224,7 @@ func (p *provider) consumerFor(ctx context.Context, user string, o *settings.Con
 
 // readerFor creates a reader's consumer for a user, unless the user has reached its bound.
 func (p *provider) readerFor(ctx context.Context, user string, o *settings.Consumer) (answer, error) {
-	counts, err := p.readers.admit(ctx, readerKey{user, o.Stream})
+	counts, err := p.readers.Admit(ctx, quota.Key{User: user, Stream: o.Stream})
 	if err != nil {
 		if errors.Is(err, natserr.ErrNotYet) {
 			p.stats.crowded.WithLabelValues(user).Inc()
@@ -241,4 +246,44 @@ func (p *provider) readerFor(ctx context.Context, user string, o *settings.Consu
 func (p *provider) owns(user string, o *settings.Consumer) bool {
 	controller, turns := strings.CutPrefix(o.Stream, subject.TurnStream(""))
 	return turns && o.Durable == access.WriterConsumer && slices.Contains(p.controllers, controller) && access.Carries(user, controller)
+}
+
+// listReaders lists the readers of a user at a stream. At quota.MaxPerStream or more it first deletes
+// the unused ones.
+func (p *provider) listReaders(ctx context.Context, user, stream string) (names []string, err error) {
+	handle, err := p.handle(ctx, stream)
+	if err != nil {
+		return nil, err
+	}
+	request, done := p.guarded(ctx, "CONSUMER.LIST."+stream)
+	defer done()
+	var unused []string
+	list := handle.ListConsumers(request)
+	for info := range list.Info() {
+		if !strings.HasPrefix(info.Name, user+"-") {
+			continue
+		}
+		if names = append(names, info.Name); info.NumWaiting == 0 && info.TimeStamp.Sub(info.Created) >= readerUnused {
+			unused = append(unused, info.Name)
+		}
+	}
+	if err := natserr.Translate(request, list.Err()); err != nil {
+		return nil, fmt.Errorf("list the consumers of %s: %w", stream, err)
+	}
+	if len(names) < quota.MaxPerStream {
+		return names, nil
+	}
+	gone := map[string]bool{}
+	for _, name := range unused {
+		if err := p.js.DeleteConsumer(ctx, stream, name); err == nil || errors.Is(err, jetstream.ErrConsumerNotFound) {
+			gone[name] = true
+		}
+	}
+	kept := names[:0]
+	for _, name := range names {
+		if !gone[name] {
+			kept = append(kept, name)
+		}
+	}
+	return kept, nil
 }

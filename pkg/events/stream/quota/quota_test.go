@@ -1,4 +1,4 @@
-package stream
+package quota
 
 import (
 	"context"
@@ -18,14 +18,14 @@ import (
 func TestReadersOfAUserAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		there := map[readerKey][]string{}
-		r := newReaderQuota(func(_ context.Context, user, stream string) ([]string, error) {
-			return slices.Clone(there[readerKey{user, stream}]), nil
+		there := map[Key][]string{}
+		r := NewReaders(func(_ context.Context, user, stream string) ([]string, error) {
+			return slices.Clone(there[Key{user, stream}]), nil
 		})
 		made := 0
 		order := func(user, stream string) error {
-			at := readerKey{user, stream}
-			counts, err := r.admit(t.Context(), at)
+			at := Key{user, stream}
+			counts, err := r.Admit(t.Context(), at)
 			if err != nil {
 				if !errors.Is(err, natserr.ErrNotYet) {
 					t.Fatal(err)
@@ -44,14 +44,14 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 				refused++
 			}
 		}
-		if made != maxReadersPerUser || refused != 10_000-maxReadersPerUser {
-			t.Fatalf("%d are made and %d refused, want %d made", made, refused, maxReadersPerUser)
+		if made != maxPerUser || refused != 10_000-maxPerUser {
+			t.Fatalf("%d are made and %d refused, want %d made", made, refused, maxPerUser)
 		}
 		if err := order("writer", "EV_0"); err != nil {
 			t.Errorf("another user: %v", err)
 		}
-		at := readerKey{"watcher", "EV_7"}
-		r.left(at, there[at][0])
+		at := Key{"watcher", "EV_7"}
+		r.Left(at, there[at][0])
 		there[at] = there[at][1:]
 		if err := order("watcher", "EV_8"); err != nil {
 			t.Errorf("after one has left: %v", err)
@@ -62,7 +62,7 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 			t.Errorf("after all are gone: %v", err)
 		}
 		for i := range 1000 {
-			_, _ = r.admit(t.Context(), readerKey{"watcher", fmt.Sprint("EV_none-", i)})
+			_, _ = r.Admit(t.Context(), Key{"watcher", fmt.Sprint("EV_none-", i)})
 		}
 		if len(r.of) > 2100 {
 			t.Errorf("%d streams are remembered", len(r.of))
@@ -75,25 +75,25 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 func TestReadersThatCannotBeListed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newReaderQuota(func(context.Context, string, string) ([]string, error) {
+		r := NewReaders(func(context.Context, string, string) ([]string, error) {
 			return nil, &natserr.Refusal{Err: errors.New("denied")}
 		})
-		at := readerKey{"watcher", "EV_pods"}
+		at := Key{"watcher", "EV_pods"}
 		order := func() (n int) {
-			for i := range 2 * maxReadersPerStream {
-				if counts, err := r.admit(t.Context(), at); err == nil {
+			for i := range 2 * MaxPerStream {
+				if counts, err := r.Admit(t.Context(), at); err == nil {
 					counts(fmt.Sprint(time.Now().UnixNano(), "-", i))
 					n++
 				}
 			}
 			return n
 		}
-		if got := order(); got != maxReadersPerStream {
-			t.Errorf("%d are made, want %d", got, maxReadersPerStream)
+		if got := order(); got != MaxPerStream {
+			t.Errorf("%d are made, want %d", got, MaxPerStream)
 		}
 		time.Sleep(2*settings.ReaderIdle + time.Second)
-		if got := order(); got != maxReadersPerStream {
-			t.Errorf("later %d are made, want %d", got, maxReadersPerStream)
+		if got := order(); got != MaxPerStream {
+			t.Errorf("later %d are made, want %d", got, MaxPerStream)
 		}
 	})
 }
@@ -102,12 +102,12 @@ func TestReadersThatCannotBeListed(t *testing.T) {
 // second deletes, do not count.
 func TestAReaderIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	at := readerKey{"watcher", "EV_pods"}
+	at := Key{"watcher", "EV_pods"}
 	var there []string
-	r := newReaderQuota(func(context.Context, string, string) ([]string, error) { return there, nil })
+	r := NewReaders(func(context.Context, string, string) ([]string, error) { return there, nil })
 	admit := func() func(string) {
 		t.Helper()
-		made, err := r.admit(t.Context(), at)
+		made, err := r.Admit(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestAReaderIsCountedOnce(t *testing.T) {
 	expect("while one is made", 1)
 	there = []string{"watcher-1"}
 	r.mu.Lock()
-	err := r.count(t.Context(), at) // as another order does meanwhile
+	err := r.recount(t.Context(), at) // as another order does meanwhile
 	r.mu.Unlock()
 	if made("watcher-1"); err != nil {
 		t.Error(err)
@@ -131,12 +131,12 @@ func TestAReaderIsCountedOnce(t *testing.T) {
 	expect("when it was made", 1)
 	admit()("")
 	expect("when nothing came of another", 1)
-	r.left(at, "watcher-2")
-	r.left(readerKey{"watcher", "EV_nodes"}, "watcher-1")
+	r.Left(at, "watcher-2")
+	r.Left(Key{"watcher", "EV_nodes"}, "watcher-1")
 	expect("when strangers have left", 1)
-	r.left(at, "watcher-1")
+	r.Left(at, "watcher-1")
 	expect("when it has left", 0)
-	r.left(at, "watcher-1")
+	r.Left(at, "watcher-1")
 	expect("when it has left twice", 0)
 }
 
@@ -145,15 +145,15 @@ func TestWhichReadersAreCountedAgain(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	some := map[string]time.Time{"x": now}
-	r := newReaderQuota(nil)
-	r.of = map[readerKey]*readerCount{
+	r := NewReaders(nil)
+	r.of = map[Key]*count{
 		{"watcher", "a"}: {made: some, at: now.Add(-time.Minute)}, {"watcher", "b"}: {made: some, at: now.Add(-time.Hour)},
 		{"watcher", "c"}: {made: map[string]time.Time{}, at: now.Add(-24 * time.Hour)}, {"writer", "d"}: {made: some, at: now.Add(-24 * time.Hour)},
 	}
-	if got := r.longestUncounted("watcher"); got.stream != "b" {
-		t.Errorf("those at %q are counted again", got.stream)
+	if got := r.longestUncounted("watcher"); got.Stream != "b" {
+		t.Errorf("those at %q are counted again", got.Stream)
 	}
-	if got := r.longestUncounted("notary"); got != (readerKey{}) {
+	if got := r.longestUncounted("notary"); got != (Key{}) {
 		t.Errorf("of a user without readers those of %+v are counted", got)
 	}
 }
@@ -161,13 +161,13 @@ func TestWhichReadersAreCountedAgain(t *testing.T) {
 // TestARefusalIsLoggedSeldom: a flood of orders must not be one of lines.
 func TestARefusalIsLoggedSeldom(t *testing.T) {
 	t.Parallel()
-	r, now := newReaderQuota(nil), time.Now()
+	r, now := NewReaders(nil), time.Now()
 	for _, step := range []struct {
 		after time.Duration
 		want  bool
 	}{{0, true}, {0, false}, {10*time.Second - 1, false}, {1, true}, {time.Second, false}, {time.Hour, true}} {
 		now = now.Add(step.after)
-		if got := r.mayLog(now); got != step.want {
+		if got := r.MayLog(now); got != step.want {
 			t.Errorf("%v later it is logged: %t", step.after, got)
 		}
 	}
