@@ -13,7 +13,6 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
-	"github.com/millrace/millrace/pkg/events/stream/ingest"
 )
 
 // sentMsg is a delivery as a server sends it.
@@ -143,48 +142,6 @@ func TestWhichStreamWasRead(t *testing.T) {
 	f := &follower{next: 1}
 	if err := f.sameStream(t.Context(), kept{info: &jetstream.StreamInfo{Created: made}}); err != nil || !f.created.Equal(made) {
 		t.Errorf("the first time: %v, made at %v", err, f.created)
-	}
-}
-
-// A mark is kept for at most an hour, and all else for as long as the log keeps messages.
-func TestHowLongADeltaIsKept(t *testing.T) {
-	t.Parallel()
-	of := func(op events.Op) events.Message {
-		return events.Message{Header: map[string][]string{events.HeaderOp: {string(op)}}}
-	}
-	for age, want := range map[time.Duration]map[events.Op]string{
-		0:                {events.Gone: "", events.Mark: "3600s", events.Is: "", events.Gap: ""},
-		30 * time.Minute: {events.Gone: "", events.Mark: "1800s", events.Is: ""},
-		2 * time.Hour:    {events.Gone: "", events.Mark: "3600s", events.Is: ""},
-	} {
-		for op, want := range want {
-			if got := (&appender{age: age}).lifetime(of(op)); got != want {
-				t.Errorf("where a log is kept for %v, %s is kept for %q, want %q", age, op, got, want)
-			}
-		}
-	}
-}
-
-// Bounds limit the messages and bytes in flight; the reason why the server stores no more takes
-// precedence.
-func TestWhatIsUnderWay(t *testing.T) {
-	t.Parallel()
-	a := &appender{unconfirmed: make([]events.Message, 2), size: 30}
-	for _, c := range []struct {
-		messages, bytes int
-		within          bool
-	}{{2, 30, true}, {1, 30, false}, {2, 29, false}, {3, 31, true}} {
-		if got, err := a.hasRoom(c.messages, c.bytes); got != c.within || err != nil {
-			t.Errorf("two messages of 30 bytes are within %d and %d: %t, %v", c.messages, c.bytes, got, err)
-		}
-	}
-	broken := errors.New("broken")
-	a.batch = ingest.New("_INBOX", "id")
-	if a.batch.Fail(broken); a.batch.Err() == nil {
-		t.Fatal("the batch goes on")
-	}
-	if got, err := a.hasRoom(9, 99); got || !errors.Is(err, broken) {
-		t.Errorf("of a batch that is broken: %t, %v", got, err)
 	}
 }
 

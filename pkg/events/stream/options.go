@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net/url"
 	"os"
 	"strings"
@@ -201,11 +200,6 @@ func (o Options) login() (user, password string) {
 		return "", ""
 	}
 	return o.User, strings.TrimSpace(string(text))
-}
-
-// seconds formats a TTL for the server, rounded up to whole seconds, and at least one.
-func seconds(d time.Duration) string {
-	return fmt.Sprintf("%ds", int64(math.Ceil(max(d, time.Second).Seconds())))
 }
 
 // ownLogin is the user and password of this process on the bus, if it has them.

@@ -103,16 +103,6 @@ func TestWhereThePasswordIs(t *testing.T) {
 	}
 }
 
-// A time to live is written in whole seconds, never fewer, and at least one.
-func TestSecondsAreRoundedUp(t *testing.T) {
-	t.Parallel()
-	for d, want := range map[time.Duration]string{0: "1s", -time.Hour: "1s", 1: "1s", time.Second: "1s", time.Second + 1: "2s", 90 * time.Second: "90s", wakeAge: "604800s"} {
-		if got := seconds(d); got != want {
-			t.Errorf("%v is written %s, want %s", d, got, want)
-		}
-	}
-}
-
 // Of how much is kept of a stream, the process that began last has the word; where a provisioner says it, no service.
 func TestWhoSaysHowMuchIsKept(t *testing.T) {
 	t.Parallel()

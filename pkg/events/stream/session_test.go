@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
+	"github.com/millrace/millrace/pkg/events/stream/publish"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -205,7 +206,7 @@ func TestAnotherProcessPublishes(t *testing.T) {
 	js, err := jetstream.New(outside)
 	p.must(err)
 	for n := range 50 {
-		_, err := js.PublishMsg(t.Context(), outgoing(p.pod(last+n+1)))
+		_, err := js.PublishMsg(t.Context(), publish.Outgoing(p.pod(last+n+1)))
 		p.must(err)
 	}
 	p.expect(last + 50)
@@ -240,7 +241,7 @@ func TestAnOutcomeIsStoredTwice(t *testing.T) {
 	p.expectAsStored()
 
 	// A publisher that does not know what was stored says so, and what it missed arrives.
-	raw := outgoing(events.Message{Subject: subject.Outcome("c", events.LaneWrite, events.Key{Name: "unheard"}), Header: map[string][]string{"A": {"a"}}}, jetstream.MsgIDHeader, "unheard")
+	raw := publish.Outgoing(events.Message{Subject: subject.Outcome("c", events.LaneWrite, events.Key{Name: "unheard"}), Header: map[string][]string{"A": {"a"}}}, jetstream.MsgIDHeader, "unheard")
 	_, err := p.bus.js.PublishMsg(t.Context(), raw)
 	p.must(err)
 	p.bus.local.Lose(stream)
@@ -274,7 +275,7 @@ func TestAMessageThatWasNotHandedOver(t *testing.T) {
 	p.consume(func() uint64 { return 0 })
 	p.eventually("messages are handed over", func() bool { p.append(1); return p.handedOver(podsLog) > 0 })
 	last := int(p.appender.Last())
-	_, err := p.bus.js.PublishMsg(t.Context(), outgoing(p.pod(last+1)))
+	_, err := p.bus.js.PublishMsg(t.Context(), publish.Outgoing(p.pod(last+1)))
 	p.must(err)
 	p.expect(last + 1)
 }

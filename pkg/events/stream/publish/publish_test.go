@@ -1,4 +1,4 @@
-package stream
+package publish
 
 import (
 	"maps"
@@ -33,12 +33,22 @@ func TestWhatIsSentLeavesTheMessage(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]events.Message{"sealed": events.Seal(events.Message{Subject: "s", Data: []byte("x")}), "not sealed": {Subject: "s", Data: []byte("x")}} {
 		before := maps.Clone(m.Header)
-		out := outgoing(m, "A", "1", "B", "2")
+		out := Outgoing(m, "A", "1", "B", "2")
 		if !maps.EqualFunc(m.Header, before, slices.Equal) {
 			t.Errorf("%s: the message has become %v", name, m.Header)
 		}
 		if out.Subject != "s" || string(out.Data) != "x" || out.Header.Get("A") != "1" || out.Header.Get("B") != "2" || !(events.Message{Header: out.Header}).Sealed() {
 			t.Errorf("%s: it is sent as %+v", name, out)
+		}
+	}
+}
+
+// A time to live is written in whole seconds, never fewer, and at least one.
+func TestSecondsAreRoundedUp(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{0: "1s", -time.Hour: "1s", 1: "1s", time.Second: "1s", time.Second + 1: "2s", 90 * time.Second: "90s", wakeAge: "604800s"} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
 		}
 	}
 }

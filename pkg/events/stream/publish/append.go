@@ -1,4 +1,4 @@
-package stream
+package publish
 
 import (
 	"cmp"
@@ -41,7 +41,7 @@ const (
 // would fit again. So all messages form one fast-ingest batch, which ends at the first refused
 // message ([ingest]).
 type appender struct {
-	bus    *Bus
+	on     Connection
 	kind   kinds.Name
 	stream string
 	// ctx ends when the server refuses our subject, or with Close.
@@ -70,17 +70,17 @@ type appender struct {
 }
 
 // Append opens a kind's log for its one publisher; see [bus.Publisher].
-func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+func (p Publisher) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
 	stream := subject.LogStream(kind)
-	state, err := b.StreamState(ctx, stream)
+	state, err := p.On.StreamState(ctx, stream)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", kind, err)
 	}
-	a := &appender{bus: b, kind: kind, stream: stream, last: state.Last, age: state.Keeps.Age, inbox: b.conn.NewInbox(), answered: make(chan struct{}, 1)}
-	if a.answers, err = b.conn.Subscribe(a.inbox+".>", a.receive); err != nil {
+	a := &appender{on: p.On, kind: kind, stream: stream, last: state.Last, age: state.Keeps.Age, inbox: p.On.NATS().NewInbox(), answered: make(chan struct{}, 1)}
+	if a.answers, err = p.On.NATS().Subscribe(a.inbox+".>", a.receive); err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", kind, natserr.Translate(ctx, err))
 	}
-	a.ctx, a.cancel = b.guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
+	a.ctx, a.cancel = p.On.Guarded(context.Background(), subject.Log(kind)[:len(subject.Log(kind))-1])
 	a.stored.Store(state.Last)
 	return a, nil
 }
@@ -100,12 +100,12 @@ func (a *appender) Append(ctx context.Context, m events.Message) error {
 			return err
 		}
 	}
-	out := outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10))
+	out := Outgoing(m, jetstream.ExpectedLastSeqHeader, strconv.FormatUint(a.last, 10))
 	if ttl := a.lifetime(m); ttl != "" {
 		out.Header[jetstream.MsgTTLHeader] = []string{ttl}
 	}
 	out.Reply = a.next(published(out, a.stream, a.last+1))
-	if err := a.bus.conn.PublishMsg(out); err != nil {
+	if err := a.on.NATS().PublishMsg(out); err != nil {
 		return a.fail(err)
 	}
 	a.last++
@@ -118,7 +118,7 @@ func (a *appender) next(m events.Message) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	connection := a.bus.conn.Stats().Reconnects
+	connection := a.on.NATS().Stats().Reconnects
 	if a.batch == nil || a.batch.Open() == 0 && a.batch.Err() == nil && (now.Sub(a.used) > ingest.Idle || connection != a.connection) {
 		a.batch, a.before, a.connection = ingest.New(a.inbox, nuid.Next()), a.last, connection
 	}
@@ -155,7 +155,7 @@ func (a *appender) confirm(stored int) {
 		m := &a.unconfirmed[i]
 		a.size -= sizeOf(*m)
 		m.Time = now
-		a.bus.local.Store(*m)
+		a.on.Hub().Store(*m)
 	}
 	rest := copy(a.unconfirmed, a.unconfirmed[stored:])
 	clear(a.unconfirmed[rest:])
@@ -171,7 +171,7 @@ func (a *appender) lifetime(m events.Message) string {
 	if events.Op(m.Get(events.HeaderOp)) != events.Mark {
 		return ""
 	}
-	return seconds(min(markAge, cmp.Or(a.age, defaultLogAge)))
+	return seconds(min(markAge, cmp.Or(a.age, markAge)))
 }
 
 func (a *appender) Flush(ctx context.Context) error {
@@ -196,7 +196,7 @@ func (a *appender) hasRoom(messages, bytes int) (bool, error) {
 // awaitAnswers waits until at most so many messages and bytes are in flight. When no answer comes it
 // pings the server once; the server then has as long as for any request.
 func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error {
-	patience := a.bus.options.Timeout / 2
+	patience := a.on.Timeout() / 2
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
 	for asked := false; ; {
@@ -222,7 +222,7 @@ func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error 
 			return a.fail(ctx.Err())
 		case <-a.ctx.Done():
 			return a.fail(context.Cause(a.ctx))
-		case <-a.bus.closed:
+		case <-a.on.Closed():
 			return a.fail(bus.ErrClosed)
 		}
 		silence.Reset(patience)
@@ -234,19 +234,19 @@ func (a *appender) ping() error {
 	a.mu.Lock()
 	reply := a.batch.Ping()
 	a.mu.Unlock()
-	return a.bus.conn.PublishRequest(subject.Mark(a.kind), reply, nil)
+	return a.on.NATS().PublishRequest(subject.Mark(a.kind), reply, nil)
 }
 
 func (a *appender) fail(err error) error {
 	err = natserr.Translate(a.ctx, err)
-	a.bus.local.Lose(a.stream)
+	a.on.Hub().Lose(a.stream)
 	if natserr.HasNoListener(err) {
 		// The log is gone, or the server is only just starting.
-		if _, lookup := a.bus.info(a.ctx, a.stream); errors.Is(lookup, bus.ErrNoStream) {
+		if _, lookup := a.on.StreamState(a.ctx, a.stream); errors.Is(lookup, bus.ErrNoStream) {
 			err = lookup
 		}
 	}
-	a.bus.stats.failed(err)
+	a.on.Failed(err)
 	a.err = fmt.Errorf("append to %s: %w", a.stream, err)
 	return a.err
 }
@@ -259,7 +259,7 @@ func (a *appender) Close() error {
 	}
 	a.cancel()
 	if done, _ := a.hasRoom(0, 0); !done {
-		a.bus.local.Lose(a.stream)
+		a.on.Hub().Lose(a.stream)
 	}
 	return a.answers.Unsubscribe()
 }

@@ -1,9 +1,10 @@
-package stream
+package publish
 
 import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 	"time"
 
@@ -12,14 +13,41 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/stream/handover"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
+// Connection is what a publisher needs of the bus.
+type Connection interface {
+	// NATS and JetStream are the connection and its JetStream API.
+	NATS() *nats.Conn
+	JetStream() jetstream.JetStream
+	// Hub takes what was stored for the readers of this process; nil: there are none.
+	Hub() *handover.Hub
+	// Timeout bounds a request whose context has no deadline.
+	Timeout() time.Duration
+	// Closed is a channel that is closed with the bus.
+	Closed() <-chan struct{}
+	// Guarded is a context that ends when the server refuses a request with these words in its subject. The
+	// function ends it, too.
+	Guarded(ctx context.Context, about string) (context.Context, func())
+	// StreamState is the state of a stream.
+	StreamState(ctx context.Context, stream string) (bus.State, error)
+	// Stored and Failed count a message that was stored, and one that was not, with the reason.
+	Stored(stream string)
+	Failed(reason error)
+}
+
+// Publisher is a [bus.Publisher] on a connection.
+type Publisher struct{ On Connection }
+
+var _ bus.Publisher = Publisher{}
+
 // Store stores a message if the last message of its subject has the sequence expect; see
 // [bus.Publisher].
-func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
-	ack, err := b.publish(ctx, outgoing(m, jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10)))
+func (p Publisher) Store(ctx context.Context, m events.Message, expect uint64) (uint64, error) {
+	ack, err := p.publish(ctx, Outgoing(m, jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10)))
 	if err != nil {
 		return 0, err
 	}
@@ -28,17 +56,17 @@ func (b *Bus) Store(ctx context.Context, m events.Message, expect uint64) (uint6
 
 // Put stores a message once per id; see [bus.Publisher]. It hands an outcome over to the readers
 // of this process.
-func (b *Bus) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
-	out := outgoing(m, jetstream.MsgIDHeader, id)
-	ack, err := b.publish(ctx, out)
+func (p Publisher) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
+	out := Outgoing(m, jetstream.MsgIDHeader, id)
+	ack, err := p.publish(ctx, out)
 	switch {
 	case err != nil: // perhaps it was stored
 		if controller, _, _, other := subject.ParseTurn(m.Subject); other == nil {
-			b.local.Lose(subject.OutcomeStream(controller))
+			p.On.Hub().Lose(subject.OutcomeStream(controller))
 		}
 		return 0, err
 	case !ack.Duplicate: // else it was stored earlier, perhaps with another content
-		b.local.Store(published(out, ack.Stream, ack.Sequence))
+		p.On.Hub().Store(published(out, ack.Stream, ack.Sequence))
 	}
 	return ack.Sequence, nil
 }
@@ -49,13 +77,13 @@ const wakeAge = 7 * 24 * time.Hour
 // Schedule sets the wake of a key; see [bus.Publisher]. It writes the header itself because the
 // client library cuts the time to whole seconds, which would fire early; the server keeps
 // nanoseconds.
-func (b *Bus) Schedule(ctx context.Context, w events.Wake) error {
+func (p Publisher) Schedule(ctx context.Context, w events.Wake) error {
 	m, err := events.EncodeJSON(w, w.Trace)
 	if err != nil {
 		return fmt.Errorf("schedule %s for %v: %w", w.Controller, w.Key, err)
 	}
 	m.Subject = subject.Schedule(w.Controller, w.Key)
-	_, err = b.publish(ctx, outgoing(m,
+	_, err = p.publish(ctx, Outgoing(m,
 		jetstream.ScheduleHeader, "@at "+formatTime(w.At),
 		jetstream.ScheduleTargetHeader, subject.Wake(w.Controller, w.Key),
 		jetstream.ScheduleTTLHeader, seconds(wakeAge),
@@ -77,28 +105,28 @@ func formatTime(at time.Time) string {
 }
 
 // publish stores one message.
-func (b *Bus) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
-	request, done := b.guarded(ctx, m.Subject)
+func (p Publisher) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	request, done := p.On.Guarded(ctx, m.Subject)
 	defer done()
-	ack, err := b.js.PublishMsg(request, m)
+	ack, err := p.On.JetStream().PublishMsg(request, m)
 	if err != nil {
 		if natserr.HasNoListener(err) {
-			err = b.whyUnanswered(ctx, m.Subject, err)
+			err = p.whyUnanswered(ctx, m.Subject, err)
 		}
 		err = natserr.Translate(request, err)
-		b.stats.failed(err)
+		p.On.Failed(err)
 		return nil, fmt.Errorf("publish on %s: %w", m.Subject, err)
 	}
-	b.stats.published.WithLabelValues(ack.Stream).Inc()
+	p.On.Stored(ack.Stream)
 	return ack, nil
 }
 
 // whyUnanswered reports whether the stream does not exist, or the server is not ready to serve
 // it.
-func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) error {
-	request, done := b.guarded(ctx, "STREAM.NAMES")
+func (p Publisher) whyUnanswered(ctx context.Context, subject string, err error) error {
+	request, done := p.On.Guarded(ctx, "STREAM.NAMES")
 	defer done()
-	if _, lookup := b.js.StreamNameBySubject(request, subject); lookup != nil {
+	if _, lookup := p.On.JetStream().StreamNameBySubject(request, subject); lookup != nil {
 		if named := natserr.Translate(request, lookup); natserr.IsPermanent(named) {
 			return named
 		}
@@ -106,9 +134,9 @@ func (b *Bus) whyUnanswered(ctx context.Context, subject string, err error) erro
 	return err
 }
 
-// outgoing seals a message and adds headers, given as key, value, ... It does not change the
+// Outgoing seals a message and adds headers, given as key, value, ... It does not change the
 // caller's headers, since the caller may send the message again.
-func outgoing(m events.Message, more ...string) *nats.Msg {
+func Outgoing(m events.Message, more ...string) *nats.Msg {
 	if m.Sealed() {
 		m.Header = maps.Clone(m.Header)
 	} else {
@@ -125,4 +153,7 @@ func published(m *nats.Msg, stream string, sequence uint64) events.Message {
 	return events.Message{Subject: m.Subject, Header: m.Header, Data: m.Data, Stream: stream, Sequence: sequence, Time: time.Now()}
 }
 
-var _ bus.Publisher = (*Bus)(nil)
+// seconds formats a TTL for the server, rounded up to whole seconds, and at least one.
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%ds", int64(math.Ceil(max(d, time.Second).Seconds())))
+}
