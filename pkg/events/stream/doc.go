@@ -8,6 +8,11 @@
 //	OUTCOME_<controller>  outcomes, likewise
 //	WAKE                  wakes, set and fired, one of each per key
 //
+// Bus keeps the connection, creates streams and consumers, and reads. Packages below it have the rest: settings (what
+// streams and consumers must be like), publish (storing messages), delivery (what a consumer is delivered), guest
+// (readers without consumers), quota (how many consumers a user may have), natserr (what errors mean) and audit
+// (whether an audit may rest on a bus).
+//
 // What holds the design together:
 //
 //   - A log has one publisher. Each message carries the predicted sequence of the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
@@ -58,6 +59,91 @@ func (b direct) controller(ctx context.Context, controller string) error {
 	}
 	if err != nil {
 		return fmt.Errorf("ensure the streams of %s: %w", controller, err)
+	}
+	return nil
+}
+
+var _ bus.NotaryBus = (*Bus)(nil)
+
+// EnsureNotary makes the notary's stream; see [bus.NotaryBus].
+func (b *Bus) EnsureNotary(ctx context.Context, keep time.Duration) error {
+	return natserr.Retry(ctx, b.options.Log, "make the notary's stream", func() error { return b.make.notary(ctx, keep) })
+}
+
+func (b direct) notary(ctx context.Context, keep time.Duration) error {
+	want := b.options.policy().Notary(keep)
+	info, err := b.info(ctx, want.Name)
+	switch {
+	case errors.Is(err, bus.ErrNoStream):
+		if err := b.create(ctx, []bool{false}, want); err != nil {
+			return fmt.Errorf("ensure the notary's stream: %w", err)
+		}
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := b.upgrade(ctx, &info.Config, want); err != nil {
+		return err
+	}
+	have := info.Config
+	if have.MaxAge == 0 || keep != 0 && have.MaxAge >= keep {
+		want.MaxAge = have.MaxAge
+	}
+	if wrong := settings.Differences(settings.Retained(want, have), want); len(wrong) > 0 {
+		return fmt.Errorf("%w: %s: %v", bus.ErrSettings, want.Name, wrong)
+	}
+	if have.MaxAge == want.MaxAge && have.DenyPurge {
+		return nil
+	}
+	have.MaxAge, have.DenyPurge = want.MaxAge, true // older versions created the stream without it
+	request, done := b.guarded(ctx, want.Name)
+	defer done()
+	if _, err := b.js.UpdateStream(request, have); err != nil {
+		return fmt.Errorf("keep the notary's stream for %v: %w", want.MaxAge, natserr.Translate(request, err))
+	}
+	return nil
+}
+
+var _ bus.ShadowBus = (*Bus)(nil)
+
+// ShadowUser is the user of shadows that have an account of their own
+// (deployments/nats/accounts.conf): guests that may also publish their findings.
+const ShadowUser = access.Shadow
+
+// EnsureShadow creates the stream of a controller's shadow; see [bus.ShadowBus]. A guest may not
+// create a stream, since its creator could have it publish anything on any subject: a guest
+// waits for the stream.
+func (b *Bus) EnsureShadow(ctx context.Context, controller string) error {
+	if b.options.Guest {
+		return b.awaitShadow(ctx, controller)
+	}
+	return natserr.Retry(ctx, b.options.Log, "make the stream of the shadow of "+controller, func() error { return b.make.shadow(ctx, controller) })
+}
+
+// awaitShadow waits until another process has created the stream.
+func (b *Bus) awaitShadow(ctx context.Context, controller string) error {
+	for attempt := 0; ; attempt++ {
+		_, err := b.info(ctx, subject.ShadowStream(controller))
+		if !errors.Is(err, bus.ErrNoStream) && !natserr.IsPassing(err) {
+			return err
+		}
+		if attempt == 10 {
+			b.options.Log.Info("Waiting for the stream of a shadow: is the watcher running, with the same --shadow, and a provisioner?", "controller", controller)
+		}
+		if !natserr.Pause(ctx, attempt) {
+			return fmt.Errorf("wait for the stream of the shadow of %s: %w", controller, ctx.Err())
+		}
+	}
+}
+
+func (b direct) shadow(ctx context.Context, controller string) error {
+	wanted := b.options.policy().Shadow(controller)
+	there, err := b.compare(ctx, wanted)
+	if err == nil {
+		err = b.create(ctx, there, wanted)
+	}
+	if err != nil {
+		return fmt.Errorf("ensure the stream of the shadow of %s: %w", controller, err)
 	}
 	return nil
 }

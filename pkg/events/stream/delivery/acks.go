@@ -1,8 +1,6 @@
 package delivery
 
-import (
-	"sync"
-)
+import "sync"
 
 // A reader that consumes acknowledges by sequence: one acknowledgement covers every message up
 // to its own. A few reply subjects are therefore enough, so Acks keeps only some of them for a

@@ -54,8 +54,7 @@ func NewPrefetch(stream string) *Prefetch {
 	return f
 }
 
-// Receive takes a message; it is the handler of a jetstream.Consumer. A message after a missing one is dropped, and
-// so are all others then.
+// Receive takes a message; it is the handler of a jetstream.Consumer. It drops all messages behind a missing one.
 func (f *Prefetch) Receive(m jetstream.Msg) {
 	p, err := PositionOf(m.Reply())
 	f.mu.Lock()

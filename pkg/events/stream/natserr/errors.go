@@ -37,7 +37,7 @@ const (
 	codeStorageFull = jetstream.ErrorCode(10047)
 )
 
-// ErrFull: the store of the servers is full.
+// ErrFull: the store of the servers is full, or what the account may store.
 var ErrFull = errors.New("NATS has no room left: give it more disk (max_file_store), or keep less (--stream-max-age, --stream-max-bytes)")
 
 // ErrNoServer is the error of a first connection when no server listens at any of the

@@ -61,7 +61,7 @@ func NewReaders(list func(ctx context.Context, user, stream string) ([]string, e
 // Admit reserves one more reader of a user at a stream. The caller must then call made with
 // the consumer's name, or with an empty name if it was not created.
 //
-// Errors: the user is at its bound (natserr.ErrNotYet); the server does not answer.
+// Errors: the user is at its bound ([natserr.ErrNotYet]); the server does not answer.
 func (r *Readers) Admit(ctx context.Context, at Key) (made func(name string), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
