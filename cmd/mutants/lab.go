@@ -35,8 +35,8 @@ var steps = map[string]step{
 	"forged":   {args: []string{"./test/turns", "-run", "Forged|Signing|KeysChange"}},
 	"oracle":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./..."}},
 
-	"garbage":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{".", "-run", "TestGarbage"}},
-	"residents": {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{".", "-run", "TestNodesLive|TestRootCert|TestNamespacesHave|TestNodesAreTold|TestPolicies"}},
+	"garbage":   {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./metadata", "-run", "TestGarbage"}},
+	"residents": {dir: "test/oracle", env: []string{"GOWORK=off"}, args: []string{"./access", "./nodes", "./policy", "-run", "TestNodesLive|TestRootCert|TestNamespacesHave|TestNodesAreTold|TestPolicies"}},
 }
 
 func stepOf(name string) step {

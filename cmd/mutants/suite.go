@@ -34,10 +34,10 @@ func suiteOf(text string) *suite {
 		only = "."
 	}
 	s := &suite{dir: dir, only: only}
-	switch dir { // fewer cases, because there are many mutants
-	case oracle:
+	switch { // fewer cases, because there are many mutants
+	case s.ofOracle():
 		s.flags = []string{"-rapid.checks=300"} // instead of thousands
-	case simulation:
+	case dir == simulation:
 		s.flags = []string{"-sim.seed=7", "-sim.n=10"} // always the same worlds, ten of each shape
 	}
 	return s
@@ -49,11 +49,14 @@ const simulation = "test/sim"
 // oracle is the test module outside every workspace.
 const oracle = "test/oracle"
 
+// ofOracle reports whether the tests are in a package of that module.
+func (s *suite) ofOracle() bool { return s.dir == oracle || strings.HasPrefix(s.dir, oracle+"/") }
+
 // build compiles the tests.
 func (s *suite) build(ctx context.Context, root, overlay string) (out string, err error) {
 	in, what, env := root, "./"+s.dir, []string(nil)
-	if s.dir == oracle {
-		in, what, env = filepath.Join(root, oracle), ".", []string{"GOWORK=off"}
+	if s.ofOracle() {
+		in, what, env = filepath.Join(root, oracle), "."+strings.TrimPrefix(s.dir, oracle), []string{"GOWORK=off"}
 	}
 	return supervised(ctx, in, env, 20*time.Minute, []string{"go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", s.binary, what})
 }

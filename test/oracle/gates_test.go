@@ -8,24 +8,12 @@ import (
 	"k8s.io/component-base/featuregate"
 	_ "k8s.io/controller-manager/pkg/features/register"
 	_ "k8s.io/kubernetes/pkg/features"
-	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
 // cli are the gates that upstream's programs add when they read their flags.
 var cli = map[string]bool{"ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true, "NativeHistograms": true}
-
-// anyGates are some gates, each at its default or not.
-func anyGates(t *rapid.T, names ...string) gate.Set {
-	defaults, set := gate.Set{}, gate.Set{}
-	for _, name := range names {
-		if rapid.IntRange(0, 2).Draw(t, name) == 0 {
-			set[name] = !defaults.On(name)
-		}
-	}
-	return set
-}
 
 func TestGatesAreUpstreams(t *testing.T) {
 	theirs, ours := utilfeature.DefaultMutableFeatureGate.GetAll(), map[featuregate.Feature]bool{"AllAlpha": true, "AllBeta": true}

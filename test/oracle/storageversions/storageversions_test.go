@@ -1,7 +1,7 @@
 // Package storageversions compares the garbage collector of StorageVersions with upstream's. That one imports
 // the API server's whole control plane, whose feature gates would make upstream's other controllers wait for
 // the versions of a fake API server; so this test is a program of its own.
-package storageversions
+package storageversions_test
 
 import (
 	"context"
@@ -25,14 +25,17 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/services/reconcilers/controllers/storageversiongc"
-	"github.com/millrace/millrace/test/oracle"
+	"github.com/millrace/millrace/test/oracle/effect"
+	"github.com/millrace/millrace/test/oracle/frozen"
+	"github.com/millrace/millrace/test/oracle/kcm"
+	"github.com/millrace/millrace/test/oracle/objects"
 )
 
 // name is the name of the StorageVersion.
 const name = "core.pods"
 
 func TestMain(m *testing.M) {
-	oracle.Quiet()
+	kcm.Quiet()
 	// The command line may set another number of worlds.
 	if err := flag.Set("rapid.checks", "2000"); err != nil {
 		panic(err)
@@ -43,14 +46,14 @@ func TestMain(m *testing.M) {
 // pair is the controller that removes missing API servers from StorageVersions. Not compared: a
 // StorageVersion that is being deleted, which upstream continues to write; and the time of the next sync,
 // which upstream does as soon as a lease is deleted.
-var pair = oracle.Pair{
+var pair = frozen.Pair{
 	Theirs: func(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 		gc := upstream.NewStorageVersionGC(ctx, c, f.Coordination().V1().Leases(), f.Internal().V1alpha1().StorageVersions())
 		return func() { gc.Run(ctx) }, nil
 	},
 	Ours: storageversiongc.Controller, Asked: leases,
-	Alone: func(oracle.Effect) bool { return false },
-	Fair: func(_ []runtime.Object, theirs, ours []oracle.Effect) ([]oracle.Effect, []oracle.Effect) {
+	Alone: func(effect.Effect) bool { return false },
+	Fair: func(_ []runtime.Object, theirs, ours []effect.Effect) ([]effect.Effect, []effect.Effect) {
 		return theirs, ours
 	},
 }
@@ -81,7 +84,7 @@ func TestStorageVersionsAreAsUpstreams(t *testing.T) {
 			text, _ := json.MarshalIndent(world, "", "  ") // an error only shortens the output
 			r.Fatalf("upstream (-) and we (+) decide differently:\n%s\n%s", diff, text)
 		}
-		ours, err := pair.AskOurs(key, world, oracle.Now)
+		ours, err := pair.AskOurs(key, world, objects.Now)
 		switch {
 		case err != nil:
 			r.Fatal(err)
@@ -139,5 +142,5 @@ func storageVersionWorld(t *rapid.T) []runtime.Object {
 }
 
 func since(t *rapid.T) metav1.Time {
-	return metav1.NewTime(oracle.Now.Add(-time.Duration(rapid.IntRange(10, 600).Draw(t, "since")) * time.Second).Truncate(time.Second))
+	return metav1.NewTime(objects.Now.Add(-time.Duration(rapid.IntRange(10, 600).Draw(t, "since")) * time.Second).Truncate(time.Second))
 }

@@ -1,0 +1,9 @@
+package network_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/test/oracle/oracletest"
+)
+
+func TestMain(m *testing.M) { oracletest.Main(m, "sync-of-pods") }
