@@ -3,6 +3,7 @@ package writer_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -164,11 +165,15 @@ func TestAnUnleasedControllerNeedsNoLease(t *testing.T) {
 	s.eventually("pod of a controller without a Lease", func() bool { return s.api.Get(pods+"web-0") != nil })
 }
 
-// holdRequests has the API server answer no request until goOn is closed; begun is closed at the first.
+// holdRequests has the API server answer no create until goOn is closed; begun is closed at the first. Other
+// requests, such as that for the API server's readiness, are no part of a turn.
 func (s *scene) holdRequests() (begun, goOn chan struct{}) {
 	begun, goOn = make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.api.Hold(func(fakeserver.Request) {
+	s.api.Hold(func(r fakeserver.Request) {
+		if r.Method != http.MethodPost {
+			return
+		}
 		once.Do(func() { close(begun) })
 		<-goOn
 	})
@@ -195,8 +200,9 @@ func TestATermEndsOnceNothingIsInFlight(t *testing.T) {
 			close(held.end)
 			if c.finishes {
 				select {
-				case <-held.ended:
-					t.Error("the term has ended while a request is in flight")
+				case err := <-held.ended:
+					close(goOn)
+					t.Fatalf("the term has ended while a request is in flight: %v", err)
 				case <-time.After(time.Second):
 				}
 			} else {

@@ -103,7 +103,7 @@ func TestAFailureIsInTheChronicle(t *testing.T) {
 		for _, h := range c.Items {
 			got = append(got, fmt.Sprintf("%s %v %s", h.Noun, h.Failed, h.What))
 		}
-		want := "outcome true of turn 1: 1 applied 1 refused: exceeded quota|outcome false of turn 1: 1 applied|turn false act: too few Pods (1 × create)"
+		want := "outcome true of turn 1: 1 applied 1 refused: exceeded quota|outcome false of turn 1: 1 applied|turn false write: too few Pods (1 × create)"
 		if strings.Join(got, "|") != want {
 			w.Errorf("it has\n%s\nwant\n%s", strings.Join(got, "|"), want)
 		}
