@@ -15,7 +15,7 @@ import (
 // all of 150,000 pods ten times a second: readers must not keep the memory from folding. It
 // reports how far the memory lags behind.
 //
-//	go test ./shell -run '^$' -bench FoldWhileManyRead -benchtime 10000x
+//	go test ./services/reconcilers/cache -run '^$' -bench FoldWhileManyRead -benchtime 10000x
 func BenchmarkFoldWhileManyRead(b *testing.B) {
 	const pods, readers, every, pause = 150_000, 64, time.Millisecond, 100 * time.Millisecond
 	m, name := New(), toy().Describe().Name

@@ -115,7 +115,7 @@ func Own(kind kinds.Kind) Input {
 	}}
 }
 
-// Any is a controller without its view type. The catalogue, the shell and the tests use it.
+// Any is a controller without its view type. The catalogue, the engine and the tests use it.
 type Any interface {
 	Describe() Description
 	// Ask observes and decides; ok is false when there is nothing to decide.

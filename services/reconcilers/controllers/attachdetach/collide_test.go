@@ -60,7 +60,7 @@ func (s *small) world() *reconciletest.World {
 }
 
 // turn takes one turn of a key. Its acting commands are carried out later, and until then
-// the key neither reports nor acts, like in the shell for a decision with Sure.
+// the key neither reports nor acts, as in the engine for a decision with Sure.
 func (s *small) turn(k events.Key) {
 	if len(s.inFlight[k]) > 0 {
 		return

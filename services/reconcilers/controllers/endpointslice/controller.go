@@ -9,7 +9,7 @@
 //
 // Upstream: the library k8s.io/endpointslice. It writes while it judges, and distributes
 // hints in the order of maps, so its rules are here and its code is not. What it
-// remembers of the slices that it wrote is the shell's fence here.
+// remembers of the slices that it wrote is the engine's fence here.
 package endpointslice
 
 import (

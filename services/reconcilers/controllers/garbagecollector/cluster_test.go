@@ -255,7 +255,7 @@ func (c *cluster) turn() bool {
 	if outcome.OK() {
 		c.ask(key)
 	} else {
-		c.wakes[key] = c.now.Add(time.Second) // the shell's back-off
+		c.wakes[key] = c.now.Add(time.Second) // the engine's back-off
 	}
 	return c.writes > before
 }
