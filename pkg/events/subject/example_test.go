@@ -16,6 +16,6 @@ func ExampleTurn() {
 	fmt.Println(subject.Matches(subject.Turns("replicaset-controller"), name), subject.TurnStream(controller))
 	// Output:
 	// turn.replicaset-controller.act.14._.default.web
-	// replicaset-controller act default/web <nil>
+	// replicaset-controller write default/web <nil>
 	// true TURN_replicaset-controller
 }

@@ -226,7 +226,7 @@ func TestRenderSharesBodiesAndShowsStatusAlone(t *testing.T) {
 	}
 	for _, want := range []string{
 		"do: create pods:default/a", "sameBodyAs: a", "do: update replicasets.apps:default/web/status",
-		"status:\n    replicas: 0", "tell: 'Normal Told on ReplicaSet web: it'",
+		"status:\n    replicas: 0", "event: 'Normal Told on ReplicaSet web: it'",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)

@@ -76,9 +76,9 @@ commands:
   status: 2
 - do: delete pods:shop/d
 - do: record
+  event: 'Normal Made on Pod a: made it'
   note:
     seen: 1
-  event: 'Normal Made on Pod a: made it'
 `
 	if err != nil || string(got) != want {
 		t.Errorf("it is written, %v,\n%swant\n%s", err, got, want)
@@ -108,8 +108,8 @@ commands:
 - body:
     status: 1
   do: patch pods:a/status
+  eventOnFailure: 'Warning Failed on Pod a: no'
   patch: application/merge-patch+json
-  tellFailure: 'Warning Failed on Pod a: no'
 - body:
   - 1
   do: update pods:b/status
