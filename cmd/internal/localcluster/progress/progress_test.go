@@ -2,33 +2,14 @@ package progress
 
 import (
 	"bytes"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// said is the output for the user. It may be read concurrently with writes.
-type said struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 func TestWhatTakesLongIsToldAgainAndAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told said
+		var told bytes.Buffer // a step ends when its goroutine has written the last line
 		p := New(&told)
 		done := p.Step("building etcd")
 		time.Sleep(100 * time.Second)
