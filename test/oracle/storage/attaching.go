@@ -83,6 +83,11 @@ func (a *Attaching) build(ctx context.Context, f informers.SharedInformerFactory
 
 func buildAttachDetach(ctx context.Context, f informers.SharedInformerFactory, c kubernetes.Interface) (func(), error) {
 	core, storage := f.Core().V1(), f.Storage().V1()
+	// Upstream's handler of pods asks the lister of CSIDrivers, whether that is filled or not: a pod that it sees
+	// first keeps a volume attached whose driver wants no attachment.
+	storage.CSIDrivers().Informer()
+	f.Start(ctx.Done())
+	f.WaitForCacheSync(ctx.Done())
 	adc, err := upstream.NewAttachDetachController(ctx, c, core.Pods(), core.Nodes(), core.PersistentVolumeClaims(), core.PersistentVolumes(),
 		storage.CSINodes(), storage.CSIDrivers(), storage.VolumeAttachments(), csi.ProbeVolumePlugins(), nil, false, time.Minute, false, upstream.DefaultTimerConfig)
 	if err != nil {
