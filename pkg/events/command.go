@@ -3,6 +3,7 @@ package events
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Verb is what a command does.
@@ -90,10 +92,10 @@ type If struct {
 	// live: for example the owner that adopts.
 	Alive *Alive `json:"alive,omitempty"`
 	// Unused is true when the writer may carry out the command only if nothing needs its object.
-	// The writer checks that just before the command, as for an ask for users ([SubUsers]).
+	// The writer checks that just before the command, as for an ask for users ([query.SubUsers]).
 	Unused bool `json:"unused,omitempty"`
 	// Unshared is true when the writer may carry out the command only if no other object of the
-	// kind has an address in the ranges that the body assigns ([RangesIn]). The writer lists the
+	// kind has an address in the ranges that the body assigns ([query.RangesIn]). The writer lists the
 	// objects just before the first such command of the turn.
 	Unshared bool `json:"unshared,omitempty"`
 }
@@ -182,3 +184,31 @@ func Digest(commands []Command) uint64 {
 // ErrSuperseded says that a command cannot be compared with its turn's object, because the known
 // version of the object is not the one that the turn saw. The turn is not at fault.
 var ErrSuperseded = errors.New("the object has changed since")
+
+// Certifies reports whether the command is a [query.SubCertificate] patch of a
+// CertificateSigningRequest.
+func (c Command) Certifies() bool {
+	return c.Verb == VerbPatch && c.Kind == kinds.CertificateSigningRequests.Name && c.Subresource == query.SubCertificate
+}
+
+// AsksExpiry reports whether a command asks for the expiry of a token: the only ask whose answer
+// may reveal data of a Secret.
+func (c Command) AsksExpiry() bool {
+	return c.Verb == VerbAsk && c.Kind == kinds.Secrets.Name && c.Of == nil && c.Subresource == query.SubExpiry
+}
+
+// Signs reports whether the command is a [query.SubSignatures] patch.
+func (c Command) Signs() bool {
+	return c.Verb == VerbPatch && c.Kind == kinds.ConfigMaps.Name && c.Subresource == query.SubSignatures
+}
+
+// FillsToken reports whether the command is a [query.SubToken] patch of a Secret.
+func (c Command) FillsToken() bool {
+	return c.Verb == VerbPatch && c.Kind == kinds.Secrets.Name && c.Subresource == query.SubToken
+}
+
+// Searches reports whether a command asks for something that no single request can answer, so that
+// the writer has to search.
+func (c Command) Searches() bool {
+	return c.Verb == VerbAsk && slices.Contains([]string{query.SubContents, query.SubUsers, query.SubTypes, query.SubReadings, query.SubReview, query.SubExpiry, query.SubObjects}, c.Subresource)
+}

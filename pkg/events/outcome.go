@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Outcome is the result of carrying out the commands of one turn.
@@ -236,4 +237,9 @@ func (o Outcome) Over(now func(kinds.Name) (epoch uint64, known bool)) bool {
 		}
 	}
 	return false
+}
+
+// Lacks reports whether the result was refused with [query.NoMatch] or [query.NoSubresource].
+func (r Result) Lacks() bool {
+	return r.Status == Refused && (r.Reason == query.NoMatch || r.Reason == query.NoSubresource)
 }

@@ -54,7 +54,7 @@ type Turn struct {
 	// Code is the version of the program that decided.
 	Code string `json:"code,omitempty"`
 	// Token is the fencing token of the Lease with which the controller moves between Millrace and
-	// kube-controller-manager ([Heartbeat.Leads]); 0 for a controller that does not.
+	// kube-controller-manager ([report.Heartbeat].Leads); 0 for a controller that does not.
 	Token uint64 `json:"token,omitempty"`
 	// Attempt counts, from 1, the turns of this key and lane that followed a failed one without
 	// a success in between.

@@ -10,15 +10,11 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
+	"github.com/millrace/millrace/pkg/events/report"
 )
-
-// padded is a JSON text of exactly the given number of bytes.
-func padded(text string, to int) []byte { return []byte(text + strings.Repeat(" ", to-len(text))) }
 
 var dawn = time.Date(2026, 11, 27, 3, 0, 0, 0, time.UTC)
 
@@ -144,88 +140,6 @@ func TestMembersOfOtherTexts(t *testing.T) {
 	}
 }
 
-// A report is cut when it is encoded, and one that is too large is not decoded. The original
-// report does not change.
-func TestReportsAreBounded(t *testing.T) {
-	long := strings.Repeat("x", 600)
-	report := events.Report{Replica: "r", Stalled: []events.Stall{{Controller: "c", Condition: events.Deciding, Detail: long}}}
-	for range 101 {
-		report.Unwatched = append(report.Unwatched, events.Unwatched{Kind: "pods", Reason: long})
-	}
-	m, err := report.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := events.DecodeReport(m)
-	if err != nil || got.Replica != "r" || len(got.Stalled[0].Detail) != 500 || len(got.Unwatched) != 100 || len(got.Unwatched[99].Reason) != 500 {
-		t.Errorf("it is read as %.100v, %v", got, err)
-	}
-	if len(report.Stalled[0].Detail) != 600 || len(report.Unwatched) != 101 || len(report.Unwatched[0].Reason) != 600 {
-		t.Error("what was reported has changed")
-	}
-	named := func(n int) []byte { return []byte(`{"replica":"` + strings.Repeat("r", n) + `"}`) }
-	for name, c := range map[string]struct {
-		data []byte
-		read bool
-	}{
-		"as long as may be": {padded(`{"replica":"r"}`, 256<<10), true}, "longer": {padded(`{"replica":"r"}`, 256<<10+1), false},
-		"a name as long as may be": {named(256), true}, "a longer name": {named(257), false}, "no JSON": {[]byte("{"), false},
-	} {
-		if got, err := events.DecodeReport(events.Message{Data: c.data}); (err == nil) != c.read || c.read == (got.Replica == "") {
-			t.Errorf("%s: %.60v, %v", name, got, err)
-		}
-	}
-}
-
-// Every condition has a reason and an advice; the reason of a later version's condition is its
-// name.
-func TestConditionsAreExplained(t *testing.T) {
-	all := events.Conditions()
-	if len(all) != 9 || !slices.IsSorted(all) {
-		t.Errorf("the conditions are %v", all)
-	}
-	for _, c := range all {
-		if c.Reason() == string(c) || c.Advice() == "" || c.Advice() == c.Reason() {
-			t.Errorf("%s: %q, %q", c, c.Reason(), c.Advice())
-		}
-	}
-	if later := events.Condition("Later"); later.Reason() != "Later" || later.Advice() != "" {
-		t.Errorf("a later condition: %q, %q", later.Reason(), later.Advice())
-	}
-	stall := events.Stall{Condition: events.KeysWait}
-	if stall.String() != events.KeysWait.Reason() {
-		t.Errorf("without a detail: %s", stall)
-	}
-	if stall.Detail = "three"; stall.String() != events.KeysWait.Reason()+": three" {
-		t.Errorf("with a detail: %s", stall)
-	}
-}
-
-// A writer's heartbeat is decoded up to its limits; its turns in flight are all that it was
-// given.
-func TestWhatWritersSay(t *testing.T) {
-	named := func(n int) []byte { return []byte(`{"writer":"` + strings.Repeat("w", n) + `"}`) }
-	for name, c := range map[string]struct {
-		data []byte
-		read bool
-	}{
-		"as long as may be": {padded(`{"writer":"w"}`, 256<<10), true}, "longer": {padded(`{"writer":"w"}`, 256<<10+1), false},
-		"a name as long as may be": {named(256), true}, "a longer name": {named(257), false}, "no name": {named(0), false},
-		"half of it": {[]byte(`{"writer":"w","number":"x"}`), false},
-	} {
-		if got, ok := events.DecodeHeartbeat(c.data); ok != c.read || name == "half of it" && got.Writer != "" {
-			t.Errorf("%s: %.60v, %t", name, got, ok)
-		}
-	}
-	said := events.Heartbeat{Writer: "w", Number: 7, Turns: map[string][]uint64{"c": {1, 2}}, Waiting: map[string][]uint64{"c": {3}}}
-	if got, ok := events.DecodeHeartbeat(said.Encode()); !ok || !reflect.DeepEqual(got, said) {
-		t.Errorf("it is read as %+v", got)
-	}
-	if got := said.InFlight("c"); !slices.Equal(got, []uint64{1, 2, 3}) || !slices.Equal(said.Turns["c"], []uint64{1, 2}) {
-		t.Errorf("in flight are %v", got)
-	}
-}
-
 // Two numbers say what a page covers.
 func TestWhatAPageCovers(t *testing.T) {
 	of := func(text string) events.Message {
@@ -237,53 +151,6 @@ func TestWhatAPageCovers(t *testing.T) {
 	for _, text := range []string{"", "3", "3 ", " 3", "x 9", "3 x", "18446744073709551616 1", "1 18446744073709551616", "-1 2"} {
 		if first, last, ok := events.CoveredBy(of(text)); ok {
 			t.Errorf("%q covers %d to %d", text, first, last)
-		}
-	}
-}
-
-// A pod with a node uses a claim that one of its volumes names, or that is made for it.
-func TestWhichPodsUseAClaim(t *testing.T) {
-	named := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "p-v"}}}
-	made := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
-	other := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
-	now, zero, some := metav1.NewTime(dawn), int64(0), int64(5)
-	owned := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "up", Controller: new(true)}}}}
-	strange := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: "uq", Controller: new(true)}}}}
-	for name, c := range map[string]struct {
-		node    string
-		deleted *metav1.Time
-		grace   *int64
-		volumes []corev1.Volume
-		uses    bool
-		want    events.User
-		needs   bool // the claim that it owns
-		others  bool // another one's claim
-	}{
-		"named":             {"n", nil, nil, []corev1.Volume{other, named}, true, events.User{Name: "p", UID: "up"}, true, true},
-		"made for it":       {"n", nil, nil, []corev1.Volume{made}, true, events.User{Name: "p", UID: "up", Own: true}, true, false},
-		"both":              {"n", nil, nil, []corev1.Volume{made, named}, true, events.User{Name: "p", UID: "up"}, true, true},
-		"neither":           {"n", nil, nil, []corev1.Volume{other}, false, events.User{}, false, false},
-		"on no node":        {"", nil, nil, []corev1.Volume{named}, false, events.User{}, false, false},
-		"shut down":         {"n", &now, &zero, []corev1.Volume{made}, true, events.User{Name: "p", UID: "up", Own: true, Down: true}, false, false},
-		"being shut down":   {"n", &now, &some, []corev1.Volume{made}, true, events.User{Name: "p", UID: "up", Own: true}, true, false},
-		"deleted, no grace": {"n", &now, nil, []corev1.Volume{made}, true, events.User{Name: "p", UID: "up", Own: true}, true, false},
-		"not deleted":       {"n", nil, &zero, []corev1.Volume{made}, true, events.User{Name: "p", UID: "up", Own: true}, true, false},
-	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "up", DeletionTimestamp: c.deleted, DeletionGracePeriodSeconds: c.grace}}
-		pod.Spec.NodeName, pod.Spec.Volumes = c.node, c.volumes
-		got, uses := events.UserOf(pod, "p-v")
-		if got != c.want || uses != c.uses {
-			t.Errorf("%s: %+v, %t", name, got, uses)
-		}
-		if uses && (got.Needs(owned) != c.needs || got.Needs(strange) != c.others || got.Needs(&corev1.PersistentVolumeClaim{}) != c.others) {
-			t.Errorf("%s: it needs its own claim: %t, another one's: %t, an unowned one: %t", name, got.Needs(owned), got.Needs(strange), got.Needs(&corev1.PersistentVolumeClaim{}))
-		}
-		var users events.Users
-		for range 101 {
-			users.Take(pod, "p-v")
-		}
-		if uses && (users.Count != 101 || len(users.Pods) != 100) || !uses && users.Count != 0 {
-			t.Errorf("%s: of 101 pods %d are counted and %d named", name, users.Count, len(users.Pods))
 		}
 	}
 }
@@ -301,7 +168,7 @@ func TestWhichCommandsReport(t *testing.T) {
 			t.Errorf("%s goes on lane %s", name, got)
 		}
 	}
-	token := events.Command{Verb: events.VerbPatch, Kind: "secrets", Subresource: events.SubToken}
+	token := events.Command{Verb: events.VerbPatch, Kind: "secrets", Subresource: query.SubToken}
 	for name, change := range map[string]func(*events.Command){
 		"another verb": func(c *events.Command) { c.Verb = events.VerbUpdate }, "another kind": func(c *events.Command) { c.Kind = "pods" }, "no token": func(c *events.Command) { c.Subresource = "" },
 	} {
@@ -419,17 +286,6 @@ func TestACensusOnTheWire(t *testing.T) {
 	}
 }
 
-// Where nothing is held, nothing is named again.
-func TestNothingIsNamedOfNothing(t *testing.T) {
-	contents := events.Contents{Kinds: []events.Holding{{Kind: "a"}, {Kind: "b"}}}
-	contents.Limit(map[kinds.Name]string{"a": "x"})
-	for _, h := range contents.Kinds {
-		if h.Part || h.Again {
-			t.Errorf("of %s a part is named: %t, again: %t", h.Kind, h.Part, h.Again)
-		}
-	}
-}
-
 // The slot of an object is a part of its subject, so all versions must compute the same one.
 func TestSlotsStay(t *testing.T) {
 	for ref, want := range map[events.Ref]int{{Namespace: "shop", Name: "web"}: 9, {Namespace: "shop", Name: "db"}: 9, {Name: "n1"}: 0} {
@@ -437,24 +293,11 @@ func TestSlotsStay(t *testing.T) {
 			t.Errorf("%v is in slot %d, want %d", ref, got, want)
 		}
 	}
-	if events.MaxEpoch != 4294967295 || events.NextEpoch(7) != 8 || events.NextEpoch(events.MaxEpoch) != events.MaxEpoch || events.ReportAge != time.Minute {
-		t.Errorf("the last epoch is %d, and a report counts for %v", uint64(events.MaxEpoch), events.ReportAge)
+	if events.MaxEpoch != 4294967295 || events.NextEpoch(7) != 8 || events.NextEpoch(events.MaxEpoch) != events.MaxEpoch || report.Age != time.Minute {
+		t.Errorf("the last epoch is %d, and a report counts for %v", uint64(events.MaxEpoch), report.Age)
 	}
 	blank := events.Message{Subject: "ev.x", Header: map[string][]string{"X": {" \t"}}}
 	if err := events.Verify(events.Seal(blank)); err != nil {
 		t.Errorf("a blank header: %v", err)
-	}
-}
-
-// Metrics are read if the wanted number of replicas is in the question's range.
-func TestWhereMetricsAreRead(t *testing.T) {
-	q := events.ReadingsQuestion{Least: 2, Most: 4}
-	for replicas, want := range map[int32]bool{0: false, 1: false, 2: true, 4: true, 5: false} {
-		if got := q.Counts(replicas); got != want {
-			t.Errorf("of %d replicas: %t", replicas, got)
-		}
-	}
-	if q.Zero = true; !q.Counts(0) || q.Counts(1) {
-		t.Error("where none are wanted they are read if that is asked for")
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/services/reconcilers/story"
@@ -446,7 +447,7 @@ func restates(c *events.Command) bool {
 // approval changes the body of an approval.
 func approval(change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
-		return c.Verb == events.VerbUpdate && c.Subresource == events.SubApproval && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
+		return c.Verb == events.VerbUpdate && c.Subresource == query.SubApproval && bodied(func(body map[string]any) bool { change(body); return true })(h, c)
 	}
 }
 
@@ -463,7 +464,7 @@ func certification(body string) func(honest, *events.Command) bool {
 func reviewed(change func(body map[string]any)) func(honest, *events.Command) bool {
 	return func(h honest, c *events.Command) bool {
 		bodied(func(body map[string]any) bool { change(body); return true })(h, c)
-		return c.Verb == events.VerbAsk && c.Subresource == events.SubReview
+		return c.Verb == events.VerbAsk && c.Subresource == query.SubReview
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -53,7 +53,7 @@ func TestWhoHoldsTheLeases(t *testing.T) {
 		}
 		say := func(leads map[string]uint64) {
 			t.Helper()
-			if err := b.Broadcast(events.Writers, events.Heartbeat{Writer: "w", Leads: leads}.Encode()); err != nil {
+			if err := b.Broadcast(report.Writers, report.Heartbeat{Writer: "w", Leads: leads}.Encode()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -75,7 +76,7 @@ func New(config Config) (*Service, error) {
 	s.metrics = newMetrics(s)
 	s.signatures = newSignatures(config.Settings.Signatures, s.busTime)
 	s.members = membership.New(membership.Config{
-		Bus: config.Bus, Service: events.Reconcilers, ID: config.ID, Fit: s.fit, Sign: s.signatures.sign, Signed: s.signatures.signed,
+		Bus: config.Bus, Service: report.Reconcilers, ID: config.ID, Fit: s.fit, Sign: s.signatures.sign, Signed: s.signatures.signed,
 	})
 	known := map[string]bool{}
 	for _, c := range config.Controllers {
@@ -382,7 +383,7 @@ func (s *Service) Parked() map[string][]engine.Parked {
 
 // Key is the state of a controller's key in this process; ok is false if the controller does not
 // run here, or does not answer before the context ends.
-func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k events.KeyState, ok bool) {
+func (s *Service) Key(ctx context.Context, controller string, key events.Key) (k report.KeyState, ok bool) {
 	for _, l := range s.loops {
 		if l.Name() == controller {
 			return l.Key(ctx, key)

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -259,24 +260,24 @@ func TestAStallIsLoggedOnceInTenMinutes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := newStalls()
 	s.clock = func() time.Time { return now }
-	stall := func(c events.Condition, detail string) map[string]events.Stall {
-		return map[string]events.Stall{"a": {Controller: "a", Condition: c, Detail: detail, Since: now}}
+	stall := func(c report.Condition, detail string) map[string]report.Stall {
+		return map[string]report.Stall{"a": {Controller: "a", Condition: c, Detail: detail, Since: now}}
 	}
-	none := map[string]events.Stall{}
+	none := map[string]report.Stall{}
 	for _, c := range []struct {
 		what    string
 		after   time.Duration
-		found   map[string]events.Stall
+		found   map[string]report.Stall
 		changed bool
 		log     string
 	}{
 		{"nothing stands still", 0, none, false, ""},
-		{"one stands still", 0, stall(events.NotRead, "pods"), true, "A controller is stalled"},
-		{"it still does", 10*time.Minute - 1, stall(events.NotRead, "pods"), false, ""},
-		{"it has for ten minutes", 1, stall(events.NotRead, "pods"), false, "A controller is stalled"},
-		{"it is said of another kind", time.Second, stall(events.NotRead, "nodes"), true, ""},
-		{"it has been said", time.Second, stall(events.NotRead, "nodes"), false, ""},
-		{"for another reason", time.Second, stall(events.BusRefuses, "nodes"), true, "A controller is stalled"},
+		{"one stands still", 0, stall(report.NotRead, "pods"), true, "A controller is stalled"},
+		{"it still does", 10*time.Minute - 1, stall(report.NotRead, "pods"), false, ""},
+		{"it has for ten minutes", 1, stall(report.NotRead, "pods"), false, "A controller is stalled"},
+		{"it is said of another kind", time.Second, stall(report.NotRead, "nodes"), true, ""},
+		{"it has been said", time.Second, stall(report.NotRead, "nodes"), false, ""},
+		{"for another reason", time.Second, stall(report.BusRefuses, "nodes"), true, "A controller is stalled"},
 		{"it goes on", 0, none, true, "The controller is no longer stalled"},
 		{"all is well", 0, none, false, ""},
 	} {
@@ -295,11 +296,11 @@ func TestKeysThatWaitAreLoggedOnceInTenMinutes(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := newStalls()
 	s.clock = func() time.Time { return now }
-	wait := map[events.Condition]engine.Waiting{events.NoOutcome: {Keys: 3}}
+	wait := map[report.Condition]engine.Waiting{report.NoOutcome: {Keys: 3}}
 	for _, c := range []struct {
 		what    string
 		after   time.Duration
-		waiting map[events.Condition]engine.Waiting
+		waiting map[report.Condition]engine.Waiting
 		lines   int
 	}{
 		{"some wait", 0, wait, 1},
@@ -307,7 +308,7 @@ func TestKeysThatWaitAreLoggedOnceInTenMinutes(t *testing.T) {
 		{"for ten minutes", 1, wait, 1},
 		{"none waits", time.Second, nil, 0},
 		{"some wait again", time.Second, wait, 1},
-		{"for two reasons", time.Second, map[events.Condition]engine.Waiting{events.NoOutcome: {Keys: 3}, events.NotRead: {Keys: 1}}, 1},
+		{"for two reasons", time.Second, map[report.Condition]engine.Waiting{report.NoOutcome: {Keys: 3}, report.NotRead: {Keys: 1}}, 1},
 	} {
 		now = now.Add(c.after)
 		s.wait("a", c.waiting)
@@ -332,9 +333,9 @@ func TestAStallIsMeasuredAndChecked(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := newStalls()
 	s.clock = func() time.Time { return now }
-	s.take(map[string]events.Stall{
-		"b": {Controller: "b", Condition: events.NotRead, Detail: "pods", Since: now.Add(-time.Minute), Work: 7},
-		"a": {Controller: "a", Condition: events.NoOutcome, Since: now.Add(time.Minute)},
+	s.take(map[string]report.Stall{
+		"b": {Controller: "b", Condition: report.NotRead, Detail: "pods", Since: now.Add(-time.Minute), Work: 7},
+		"a": {Controller: "a", Condition: report.NoOutcome, Since: now.Add(time.Minute)},
 	})
 	for name, want := range map[string]string{"a": "/NoOutcome/a 0", "b": "/NotRead/b 60", "c": "/none/c 0"} {
 		if got := written(t, func(out chan<- prometheus.Metric) { s.collect(out, name) }); !slices.Equal(got, []string{want}) {
@@ -356,7 +357,7 @@ func TestAStallIsMeasuredAndChecked(t *testing.T) {
 // service ends are ignored.
 func TestALookForStallsTakesInWhatIsFound(t *testing.T) {
 	s := idle(t, memory.New(memory.Options{}), reader("a"), reader("b"))
-	known := map[string]events.Stall{"a": {Controller: "a", Condition: events.NotRead}}
+	known := map[string]report.Stall{"a": {Controller: "a", Condition: report.NotRead}}
 	s.stalls.take(known)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -381,7 +382,7 @@ func TestAReportThatIsNotStoredIsAnError(t *testing.T) {
 	if err := b.EnsureController(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	s.stalls.take(map[string]events.Stall{"a": {Controller: "a", Condition: events.NotRead, Since: time.Now()}})
+	s.stalls.take(map[string]report.Stall{"a": {Controller: "a", Condition: report.NotRead, Since: time.Now()}})
 	if err := s.report(t.Context(), s.loops, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -389,7 +390,7 @@ func TestAReportThatIsNotStoredIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := events.DecodeReport(m)
+	r, err := report.DecodeReport(m)
 	if err != nil || r.Replica != s.members.ID() || !slices.Equal(r.Controllers, []string{"a", "b"}) || len(r.Stalled) != 1 {
 		t.Errorf("the report is %+v, %v", r, err)
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
 
@@ -34,7 +34,7 @@ func newSignatures(of shell.Signatures, now func() time.Time) *signatures {
 }
 
 func (s *signatures) sign(heartbeat []byte) []byte {
-	return s.of.Sign.Hint(events.Reconcilers, heartbeat, s.now())
+	return s.of.Sign.Hint(report.Reconcilers, heartbeat, s.now())
 }
 
 // signed reports whether a trusted reconciler has signed a heartbeat.

@@ -6,7 +6,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/reconcilers/shell"
 )
@@ -46,13 +46,13 @@ func TestWhoseHeartbeatCounts(t *testing.T) {
 		said  []byte
 		count bool
 	}{
-		"signed with the own key":            {own, said(ours.Turns, events.Reconcilers, now), true},
-		"signed with a trusted key":          {kin, said(theirs.Turns, events.Reconcilers, now), true},
-		"signed with the own, not a trusted": {kin, said(ours.Turns, events.Reconcilers, now), false},
-		"signed with a stranger's key":       {own, said(theirs.Turns, events.Reconcilers, now), false},
-		"signed with a writer's key":         {own, said(ours.Outcomes, events.Reconcilers, now), false},
-		"signed for the writers":             {own, said(ours.Turns, events.Writers, now), false},
-		"signed long ago":                    {own, said(ours.Turns, events.Reconcilers, now.Add(-sign.HintWithin-time.Second)), false},
+		"signed with the own key":            {own, said(ours.Turns, report.Reconcilers, now), true},
+		"signed with a trusted key":          {kin, said(theirs.Turns, report.Reconcilers, now), true},
+		"signed with the own, not a trusted": {kin, said(ours.Turns, report.Reconcilers, now), false},
+		"signed with a stranger's key":       {own, said(theirs.Turns, report.Reconcilers, now), false},
+		"signed with a writer's key":         {own, said(ours.Outcomes, report.Reconcilers, now), false},
+		"signed for the writers":             {own, said(ours.Turns, report.Writers, now), false},
+		"signed long ago":                    {own, said(ours.Turns, report.Reconcilers, now.Add(-sign.HintWithin-time.Second)), false},
 		"not signed":                         {own, text, false},
 		"not signed, and there are no keys":  {shell.Signatures{}, text, true},
 	} {

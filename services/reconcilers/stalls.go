@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/shell"
@@ -35,11 +35,11 @@ type stalls struct {
 	clock func() time.Time
 
 	mu    sync.Mutex
-	found map[string]events.Stall
+	found map[string]report.Stall
 	told  map[string]time.Time // when the log last reported the stall
 	// waiting are the keys that have waited for long, by controller and condition. remarked
 	// is when the log last reported them, by both.
-	waiting  map[string]map[events.Condition]engine.Waiting
+	waiting  map[string]map[report.Condition]engine.Waiting
 	remarked map[string]time.Time
 
 	seconds, keys *prometheus.Desc
@@ -47,8 +47,8 @@ type stalls struct {
 
 func newStalls() *stalls {
 	return &stalls{
-		clock: time.Now, found: map[string]events.Stall{}, told: map[string]time.Time{},
-		waiting: map[string]map[events.Condition]engine.Waiting{}, remarked: map[string]time.Time{},
+		clock: time.Now, found: map[string]report.Stall{}, told: map[string]time.Time{},
+		waiting: map[string]map[report.Condition]engine.Waiting{}, remarked: map[string]time.Time{},
 		seconds: prometheus.NewDesc("millrace_reconcilers_stalled_seconds",
 			"Time for which the controller has had work and decided nothing, by condition; 0 and the condition \"none\" below 30 s.",
 			[]string{"controller", "condition"}, nil),
@@ -61,7 +61,7 @@ func newStalls() *stalls {
 // look asks the controllers of which this replica owns keys, and reports whether anything has
 // changed.
 func (s *stalls) look(ctx context.Context, loops []*shell.Loop) (changed bool) {
-	found := map[string]events.Stall{}
+	found := map[string]report.Stall{}
 	s.drop(loops)
 	for _, l := range loops {
 		asking, cancel := context.WithTimeout(ctx, stallsTimeout)
@@ -83,7 +83,7 @@ func (s *stalls) look(ctx context.Context, loops []*shell.Loop) (changed bool) {
 	return s.take(found)
 }
 
-func (s *stalls) of(controller string) (stall events.Stall, ok bool) {
+func (s *stalls) of(controller string) (stall report.Stall, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stall, ok = s.found[controller]
@@ -91,7 +91,7 @@ func (s *stalls) of(controller string) (stall events.Stall, ok bool) {
 }
 
 // take stores the stalls that were found, and logs the new ones.
-func (s *stalls) take(found map[string]events.Stall) (changed bool) {
+func (s *stalls) take(found map[string]report.Stall) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
@@ -119,13 +119,13 @@ func (s *stalls) take(found map[string]events.Stall) (changed bool) {
 func (s *stalls) drop(but []*shell.Loop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.waiting, func(controller string, _ map[events.Condition]engine.Waiting) bool {
+	maps.DeleteFunc(s.waiting, func(controller string, _ map[report.Condition]engine.Waiting) bool {
 		return !slices.ContainsFunc(but, func(l *shell.Loop) bool { return l.Name() == controller })
 	})
 }
 
 // wait stores the waiting keys of a controller, and logs the new ones.
-func (s *stalls) wait(controller string, waiting map[events.Condition]engine.Waiting) {
+func (s *stalls) wait(controller string, waiting map[report.Condition]engine.Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock()
@@ -147,10 +147,10 @@ func (s *stalls) wait(controller string, waiting map[events.Condition]engine.Wai
 }
 
 // all are the stalled controllers, sorted.
-func (s *stalls) all() []events.Stall {
+func (s *stalls) all() []report.Stall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]events.Stall, 0, len(s.found))
+	list := make([]report.Stall, 0, len(s.found))
 	for _, controller := range slices.Sorted(maps.Keys(s.found)) {
 		list = append(list, s.found[controller])
 	}
@@ -189,7 +189,7 @@ func (s *Service) watchStalls(ctx context.Context) {
 				mine = append(mine, l)
 			}
 		}
-		if !s.stalls.look(ctx, mine) && time.Since(reported) < events.ReportEvery {
+		if !s.stalls.look(ctx, mine) && time.Since(reported) < report.Every {
 			continue
 		}
 		number++
@@ -203,7 +203,7 @@ func (s *Service) watchStalls(ctx context.Context) {
 
 // report publishes the state of the controllers of which this replica owns keys.
 func (s *Service) report(ctx context.Context, loops []*shell.Loop, number int) error {
-	r := events.Report{Replica: s.members.ID(), Stalled: s.stalls.all()}
+	r := report.Report{Replica: s.members.ID(), Stalled: s.stalls.all()}
 	for _, l := range loops {
 		r.Controllers = append(r.Controllers, l.Name())
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -48,11 +49,11 @@ func label(m *dto.Metric, name string) string {
 }
 
 // reported returns the newest report on the bus.
-func reported(t *testing.T, w *world) (r events.Report) {
+func reported(t *testing.T, w *world) (r report.Report) {
 	t.Helper()
 	m, there, err := w.bus.Last(t.Context(), subject.StatusStream, subject.StatusSubject)
 	if err == nil && there {
-		r, err = events.DecodeReport(m)
+		r, err = report.DecodeReport(m)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func reported(t *testing.T, w *world) (r events.Report) {
 
 // whatStalls checks that a stalled controller is reported in four places after 30 seconds,
 // and in none after mend.
-func whatStalls(t *testing.T, condition events.Condition, begin func(context.Context, *world), mend func(context.Context, *world)) {
+func whatStalls(t *testing.T, condition report.Condition, begin func(context.Context, *world), mend func(context.Context, *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		text := reconcilers.Logged(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +78,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			klog.Flush()
 			for _, says := range []bool{
 				note() != nil && strings.Contains(note().Error(), condition.Reason()),
-				by == string(condition) && seconds >= events.StallAfter.Seconds(),
+				by == string(condition) && seconds >= report.StallAfter.Seconds(),
 				strings.Contains(text.String(), `"A controller is stalled"`) && strings.Contains(text.String(), `condition="`+string(condition)+`"`),
 				len(reported(t, w).Stalled) == 1 && reported(t, w).Stalled[0].Condition == condition,
 			} {
@@ -87,7 +88,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			}
 			return places
 		}
-		time.Sleep(events.StallAfter - time.Second) // virtual
+		time.Sleep(report.StallAfter - time.Second) // virtual
 		synctest.Wait()
 		if got := said(); got > 0 {
 			t.Errorf("it is said in %d places before 30 s are over", got)
@@ -101,7 +102,7 @@ func whatStalls(t *testing.T, condition events.Condition, begin func(context.Con
 			return
 		}
 		mend(ctx, w)
-		time.Sleep(events.ReportEvery)
+		time.Sleep(report.Every)
 		synctest.Wait()
 		if by, seconds := stalledBy(t, s.Service); note() != nil || by != "none" || seconds != 0 || len(reported(t, w).Stalled) > 0 {
 			t.Errorf("when all is well it says %v, %s, %+v", note(), by, reported(t, w))
@@ -122,22 +123,22 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 		defer s.end()
 		time.Sleep(engine.LongWait - time.Second) // virtual
 		synctest.Wait()
-		if n := waiting(t, s.Service, events.NoOutcome); n != 0 {
+		if n := waiting(t, s.Service, report.NoOutcome); n != 0 {
 			t.Errorf("%v keys are said to wait before ten seconds are over", n)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		klog.Flush()
-		if n, lines := waiting(t, s.Service, events.NoOutcome), strings.Count(text.String(), `"Keys wait"`); n != 1 || lines != 1 || !strings.Contains(text.String(), `condition="NoOutcome"`) {
+		if n, lines := waiting(t, s.Service, report.NoOutcome), strings.Count(text.String(), `"Keys wait"`); n != 1 || lines != 1 || !strings.Contains(text.String(), `condition="NoOutcome"`) {
 			t.Errorf("%v keys are said to wait, in %d lines, want 1 in 1: %s", n, lines, text)
 		}
 		if r := reported(t, w); len(r.Controllers) != 1 || r.Controllers[0] != "copies" {
 			t.Errorf("it is reported of %v", r.Controllers)
 		}
 		w.writing(ctx, t, 0)
-		time.Sleep(events.ReportEvery)
+		time.Sleep(report.Every)
 		synctest.Wait()
-		if n := waiting(t, s.Service, events.NoOutcome); n != 0 {
+		if n := waiting(t, s.Service, report.NoOutcome); n != 0 {
 			t.Errorf("%v keys are said to wait although a writer has come", n)
 		}
 		state, ok := s.Key(ctx, "copies", events.Key{Name: "first"})
@@ -148,7 +149,7 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 }
 
 // waiting returns the metric's number of keys that wait under a condition.
-func waiting(t *testing.T, s *reconcilers.Service, under events.Condition) (keys float64) {
+func waiting(t *testing.T, s *reconcilers.Service, under report.Condition) (keys float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Collectors()...)
@@ -167,14 +168,14 @@ func waiting(t *testing.T, s *reconcilers.Service, under events.Condition) (keys
 }
 
 func TestAControllerWhoseTurnsHaveNoWriterIsNamed(t *testing.T) {
-	whatStalls(t, events.NoOutcome, func(ctx context.Context, w *world) {
+	whatStalls(t, report.NoOutcome, func(ctx context.Context, w *world) {
 		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
 	}, func(ctx context.Context, w *world) { w.writing(ctx, w.t, 0) })
 }
 
 // The watcher may not list a kind: it creates the kind's streams, and never marks them.
 func TestAControllerThatWaitsForAKindIsNamed(t *testing.T) {
-	whatStalls(t, events.NotRead, func(ctx context.Context, w *world) {
+	whatStalls(t, report.NotRead, func(ctx context.Context, w *world) {
 		if err := w.bus.DeleteKind(ctx, kinds.ServiceAccounts.Name); err != nil {
 			w.t.Fatal(err)
 		}

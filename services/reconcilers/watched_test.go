@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -32,7 +33,7 @@ type timed struct {
 	began    time.Time
 	at       []time.Duration
 	ids      map[string]bool
-	reported []events.Report
+	reported []report.Report
 }
 
 func (b *timed) asked(ctx context.Context) error {
@@ -47,7 +48,7 @@ func (b *timed) asked(ctx context.Context) error {
 }
 
 func (b *timed) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
-	r, err := events.DecodeReport(m)
+	r, err := report.DecodeReport(m)
 	b.mu.Lock()
 	b.ids[id], b.reported = true, append(b.reported, r)
 	b.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -174,12 +175,12 @@ func TestReadersAreHeard(t *testing.T) {
 	start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	told := func(end uint64, reason string) {
-		data, err := json.Marshal(events.Damage{Kind: "pods", Hole: events.Hole{Reason: reason}, End: end})
+		data, err := json.Marshal(report.Damage{Kind: "pods", Hole: events.Hole{Reason: reason}, End: end})
 		if err != nil {
 			t.Fatal(err)
 		}
 		watchertest.Until(t, func() bool {
-			if err := b.Broadcast(events.DamageTopic, data); err != nil {
+			if err := b.Broadcast(report.DamageTopic, data); err != nil {
 				t.Fatal(err)
 			}
 			log := watchertest.LogOf(t, b)

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -52,7 +53,7 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "widgets.example.com") && degraded("widgets.example.com") == 1
 	})
 	watchertest.Until(t, func() bool { return service.Checks()["api"]() == nil }) // one refused kind does not fail it
-	if all := service.unwatched(time.Now().Add(events.StallAfter)); len(all) != 1 || all[0].Kind != "widgets.example.com" || all[0].Reason == "" {
+	if all := service.unwatched(time.Now().Add(report.StallAfter)); len(all) != 1 || all[0].Kind != "widgets.example.com" || all[0].Reason == "" {
 		t.Errorf("it cannot watch %+v", all)
 	}
 	if all := service.unwatched(time.Now()); len(all) > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -74,14 +75,14 @@ func (k *kept) note(err error) {
 
 func (k *kept) Run(context.Context)   {}
 func (k *kept) Status() (bool, error) { return k.synced, k.err }
-func (k *kept) Report(events.Damage)  {}
+func (k *kept) Report(report.Damage)  {}
 func (k *kept) CheckEpoch()           { signal(k.claims) }
 func (k *kept) ShowWatched()          {}
-func (k *kept) Unwatched(now time.Time) (u events.Unwatched, ok bool) {
-	if k.err == nil || now.Sub(k.since) < events.StallAfter {
+func (k *kept) Unwatched(now time.Time) (u report.Unwatched, ok bool) {
+	if k.err == nil || now.Sub(k.since) < report.StallAfter {
 		return u, false
 	}
-	return events.Unwatched{Kind: k.kind, Reason: k.err.Error(), Since: k.since}, true
+	return report.Unwatched{Kind: k.kind, Reason: k.err.Error(), Since: k.since}, true
 }
 
 // podLog is an open log of pods, as another watcher keeps it.

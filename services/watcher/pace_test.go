@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -240,7 +240,7 @@ func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
 				if err != nil || !there || m.Subject != subject.WatcherStatusSubject {
 					continue
 				}
-				r, err := events.DecodeReport(m)
+				r, err := report.DecodeReport(m)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -20,11 +20,11 @@ const reportEvery = 5 * time.Second
 // record learn why a controller waits for one, until the context ends. It reports nothing while
 // there are none.
 func (s *Service) reportUnwatched(ctx context.Context) {
-	var said []events.Unwatched
+	var said []report.Unwatched
 	var at time.Time
 	for number := 1; ctx.Err() == nil; pause(ctx, reportEvery) {
 		now := s.unwatched(time.Now())
-		if slices.Equal(now, said) && (len(now) == 0 || time.Since(at) < events.ReportEvery) {
+		if slices.Equal(now, said) && (len(now) == 0 || time.Since(at) < report.Every) {
 			continue
 		}
 		if err := s.report(ctx, now, number); err != nil {
@@ -36,7 +36,7 @@ func (s *Service) reportUnwatched(ctx context.Context) {
 }
 
 // unwatched returns the kinds that this watcher cannot watch, sorted.
-func (s *Service) unwatched(now time.Time) (all []events.Unwatched) {
+func (s *Service) unwatched(now time.Time) (all []report.Unwatched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.kinds {
@@ -44,12 +44,12 @@ func (s *Service) unwatched(now time.Time) (all []events.Unwatched) {
 			all = append(all, u)
 		}
 	}
-	slices.SortFunc(all, func(a, b events.Unwatched) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+	slices.SortFunc(all, func(a, b report.Unwatched) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
 	return all
 }
 
-func (s *Service) report(ctx context.Context, unwatched []events.Unwatched, number int) error {
-	m, err := events.Report{Replica: s.members.ID(), Unwatched: unwatched}.Encode()
+func (s *Service) report(ctx context.Context, unwatched []report.Unwatched, number int) error {
+	m, err := report.Report{Replica: s.members.ID(), Unwatched: unwatched}.Encode()
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func (s *Service) report(ctx context.Context, unwatched []events.Unwatched, numb
 // listen passes the readers' damage reports to the watches, until the context ends.
 func (s *Service) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		err := s.config.Bus.Listen(ctx, events.DamageTopic, func(data []byte) {
-			d, ok := events.DecodeDamage(data)
+		err := s.config.Bus.Listen(ctx, report.DamageTopic, func(data []byte) {
+			d, ok := report.DecodeDamage(data)
 			if !ok {
 				return // not ours
 			}

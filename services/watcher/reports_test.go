@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -47,7 +48,7 @@ func TestWhatCannotBeReportedIsReportedLater(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := events.DecodeReport(m)
+			r, err := report.DecodeReport(m)
 			if err != nil || len(r.Unwatched) != 2 || r.Unwatched[0].Kind != "nodes" || r.Unwatched[1].Kind != "pods" || r.Replica != "one" {
 				t.Errorf("it reports %+v, %v", r, err)
 			}
@@ -77,7 +78,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 		c := &closed{memory.New(memory.Options{}), map[string]int{}}
 		s := &Service{config: Config{Bus: c}, kinds: map[kinds.Name]*running{}}
 		for topic, listen := range map[string]func(context.Context){
-			events.DamageTopic: s.listen, watchedTopic: s.answerGuards,
+			report.DamageTopic: s.listen, watchedTopic: s.answerGuards,
 		} {
 			logging, log := watchertest.Logged(t)
 			ctx, cancel := context.WithCancel(logging)
@@ -99,9 +100,9 @@ func TestMadeUpDamageIsBounded(t *testing.T) {
 	start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	say := func(reason string) {
-		data, err := json.Marshal(events.Damage{Kind: kinds.Pods.Name, Hole: events.Hole{Reason: reason}, End: 2})
+		data, err := json.Marshal(report.Damage{Kind: kinds.Pods.Name, Hole: events.Hole{Reason: reason}, End: 2})
 		if err == nil {
-			err = b.Broadcast(events.DamageTopic, data)
+			err = b.Broadcast(report.DamageTopic, data)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/redact"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/watcher/causes"
@@ -110,8 +110,8 @@ type Service struct {
 type keeper interface {
 	Run(ctx context.Context)
 	Status() (synced bool, err error)
-	Unwatched(now time.Time) (u events.Unwatched, ok bool)
-	Report(d events.Damage)
+	Unwatched(now time.Time) (u report.Unwatched, ok bool)
+	Report(d report.Damage)
 	CheckEpoch()
 	ShowWatched()
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
@@ -23,7 +23,7 @@ func holding() *inFlightTurns {
 
 // hears delivers a heartbeat of another writer.
 func hears(h *inFlightTurns, number uint64, turns ...uint64) {
-	h.receive(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
+	h.receive(report.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}}.Encode())
 }
 
 // A writer begins a turn that may have been begun before only after its own claim has come back,

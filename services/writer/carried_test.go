@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -426,7 +427,7 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.time.busReading, s.time.localReading = time.Now().Add(-2*time.Hour), time.Now() // two hours off this machine's clock
-		text := (events.Heartbeat{Writer: "b", Number: 1}).Encode()
+		text := (report.Heartbeat{Writer: "b", Number: 1}).Encode()
 		if signed, unsigned := s.inFlight.signed(s.inFlight.sign(text)), s.inFlight.signed(text); signed != c.signed || unsigned != c.unsigned {
 			t.Errorf("%s: what it says itself counts: %t; what is not signed: %t", what, signed, unsigned)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
@@ -402,7 +403,7 @@ func TestHeartbeatsAreProvenByTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Service{config: Config{Outcomes: trust, Log: slog.New(slog.DiscardHandler)}, metrics: newMetrics()}
-	text := (events.Heartbeat{Writer: "b", Number: 1}).Encode()
+	text := (report.Heartbeat{Writer: "b", Number: 1}).Encode()
 	if !s.signedHeartbeat(text) {
 		t.Error("before the clock is known a heartbeat does not count")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -111,10 +112,10 @@ func madeUp(writers int, turns ...uint64) func(n int) (topic, text string) {
 	return func(n int) (topic, text string) {
 		name := fmt.Sprint("ghost-", n/2%writers)
 		if n%2 == 0 {
-			return events.Writers, fmt.Sprintf(`{"id":%q}`, name)
+			return report.Writers, fmt.Sprintf(`{"id":%q}`, name)
 		}
-		claim := events.Heartbeat{Writer: name, Number: uint64(n/2/writers) + 1, Turns: map[string][]uint64{controller: turns}}
-		return events.Writers, string(claim.Encode())
+		claim := report.Heartbeat{Writer: name, Number: uint64(n/2/writers) + 1, Turns: map[string][]uint64{controller: turns}}
+		return report.Writers, string(claim.Encode())
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
 )
@@ -29,7 +30,7 @@ func TestHostileTurnsAreRefused(t *testing.T) {
 		change  func(*events.Turn)
 		command events.Command
 	}{
-		"readings":  {nil, events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Name: "a", Subresource: events.SubReadings, Body: json.RawMessage(`{}`)}},
+		"readings":  {nil, events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Name: "a", Subresource: query.SubReadings, Body: json.RawMessage(`{}`)}},
 		"path":      {nil, events.Command{Verb: events.VerbAsk, Kind: "leases.coordination.k8s.io", Version: "v1", Name: "../../../../../../api/v1/namespaces/kube-system/secrets/root"}},
 		"verb":      {nil, events.Command{Verb: "exfiltrate", Kind: "pods", Version: "v1", Name: "a"}},
 		"lane":      {func(t *events.Turn) { t.Commands[0].Subresource = "status" }, kill},

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -22,17 +22,17 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		defer b.Close()
 		h, at := newInFlightTurns("a", newMetrics()), claim.Place{Controller: "rs", Sequence: 7}
 		var mu sync.Mutex
-		var heard []events.Heartbeat
+		var heard []report.Heartbeat
 		go func() {
-			_ = b.Listen(t.Context(), events.Writers, func(text []byte) {
+			_ = b.Listen(t.Context(), report.Writers, func(text []byte) {
 				mu.Lock()
 				defer mu.Unlock()
-				said, _ := events.DecodeHeartbeat(text)
+				said, _ := report.DecodeHeartbeat(text)
 				heard = append(heard, said)
 			})
 		}()
 		go h.run(t.Context(), bus.Peers(b), slog.New(slog.DiscardHandler))
-		after := func(act func(), d time.Duration) []events.Heartbeat {
+		after := func(act func(), d time.Duration) []report.Heartbeat {
 			mu.Lock()
 			heard = nil
 			mu.Unlock()

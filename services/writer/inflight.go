@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/growstack"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -87,7 +88,7 @@ func (f *inFlightTurns) answer(at claim.Place, how func(bus.Delivery)) {
 }
 
 // ofKey returns the turns of a key that are in flight, the oldest first.
-func (f *inFlightTurns) ofKey(controller string, key events.Key) (all []events.TurnState) {
+func (f *inFlightTurns) ofKey(controller string, key events.Key) (all []report.TurnState) {
 	f.withClaims(func(c *claim.Claims, now time.Time) {
 		for at, d := range f.deliveries {
 			m := d.Message()
@@ -95,10 +96,10 @@ func (f *inFlightTurns) ofKey(controller string, key events.Key) (all []events.T
 			if err != nil || of != controller || k != key {
 				continue
 			}
-			all = append(all, events.TurnState{Lane: lane.String(), Turn: m.Sequence, Attempt: d.Attempt(), Stored: m.Time, Claim: c.Status(at, now).String()})
+			all = append(all, report.TurnState{Lane: lane.String(), Turn: m.Sequence, Attempt: d.Attempt(), Stored: m.Time, Claim: c.Status(at, now).String()})
 		}
 	})
-	slices.SortFunc(all, func(a, b events.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
+	slices.SortFunc(all, func(a, b report.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
 	return all
 }
 
@@ -173,7 +174,7 @@ func (f *inFlightTurns) awaitAnnounced(ctx context.Context, at claim.Place) bool
 
 // receive processes a heartbeat, this writer's own or another's.
 func (f *inFlightTurns) receive(text []byte) {
-	b, ok := events.DecodeHeartbeat(text)
+	b, ok := report.DecodeHeartbeat(text)
 	if !ok {
 		return
 	}
@@ -189,7 +190,7 @@ func (f *inFlightTurns) receive(text []byte) {
 }
 
 // heartbeat returns the next heartbeat, and the deliveries in flight.
-func (f *inFlightTurns) heartbeat() (all []bus.Delivery, said events.Heartbeat) {
+func (f *inFlightTurns) heartbeat() (all []bus.Delivery, said report.Heartbeat) {
 	f.withClaims(func(c *claim.Claims, now time.Time) {
 		said, f.namedTurns = c.Heartbeat(now), !c.Empty()
 		said.Leads = f.leads
@@ -207,7 +208,7 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 	defer heard.Wait()
 	heard.Go(func() {
 		for ctx.Err() == nil {
-			err := b.Listen(ctx, events.Writers, f.receive)
+			err := b.Listen(ctx, report.Writers, f.receive)
 			f.missed()
 			if err != nil {
 				log.Warn("cannot subscribe to the writers' heartbeats", "err", err)
@@ -222,7 +223,7 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 				d.InProgress()
 			}
 		}
-		if err := b.Broadcast(events.Writers, f.sign(said.Encode())); err != nil {
+		if err := b.Broadcast(report.Writers, f.sign(said.Encode())); err != nil {
 			log.Debug("cannot publish the turns in flight", "err", err)
 		}
 	}

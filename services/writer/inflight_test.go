@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -53,7 +54,7 @@ func TestWhatIsInFlightIsSaid(t *testing.T) {
 		b := memory.New(memory.Options{})
 		defer b.Close()
 		var heard, times atomic.Int32
-		go func() { _ = b.Listen(t.Context(), events.Writers, func([]byte) { heard.Add(1) }) }()
+		go func() { _ = b.Listen(t.Context(), report.Writers, func([]byte) { heard.Add(1) }) }()
 		f, hold := newInFlightTurns("a", newMetrics()), make(chan struct{})
 		f.take(held, worked{times: &times}, true, func() { <-hold })
 		ctx, stop := context.WithCancel(t.Context())

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
@@ -85,8 +86,8 @@ func (s *scene) leads() func() uint64 {
 	var mu sync.Mutex
 	tokens := map[string]uint64{}
 	go func() {
-		_ = s.bus.Listen(s.Context(), events.Writers, func(text []byte) {
-			if b, ok := events.DecodeHeartbeat(text); ok {
+		_ = s.bus.Listen(s.Context(), report.Writers, func(text []byte) {
+			if b, ok := report.DecodeHeartbeat(text); ok {
 				mu.Lock()
 				defer mu.Unlock()
 				tokens[b.Writer] = b.Leads[controller]

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
@@ -89,7 +90,7 @@ func TestWhatIsInFlightIsTold(t *testing.T) {
 	}
 	f.take(claim.Place{Controller: "rs", Sequence: 6}, stored{sequence: 6, on: "x"}, true, func() { <-hold })
 	all := f.ofKey("rs", key)
-	sorted := slices.IsSortedFunc(all, func(a, b events.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
+	sorted := slices.IsSortedFunc(all, func(a, b report.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
 	if len(all) != 8 || !sorted || all[0].Turn != 7 || all[7].Turn != 21 || all[0].Lane != events.LaneWrite.String() || all[0].Attempt != 1 {
 		t.Errorf("in flight are %+v", all)
 	}
@@ -118,7 +119,7 @@ func (d stored) Attempt() int { return max(d.attempt, 1) }
 func TestWhichHeartbeatsCount(t *testing.T) {
 	at := claim.Place{Controller: "rs", Sequence: 7}
 	said := func(writer string) []byte {
-		return (events.Heartbeat{Writer: writer, Number: 1, Turns: map[string][]uint64{"rs": {7}}}).Encode()
+		return (report.Heartbeat{Writer: writer, Number: 1, Turns: map[string][]uint64{"rs": {7}}}).Encode()
 	}
 	for what, c := range map[string]struct {
 		text   []byte

@@ -7,9 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -31,7 +31,7 @@ type share struct {
 // newShare shares the work with the other writers of the membership. It fills in the bus and the
 // service of the configuration.
 func newShare(b bus.Bus, config membership.Config) *share {
-	config.Bus, config.Service = b, events.Writers
+	config.Bus, config.Service = b, report.Writers
 	return &share{Ranked: membership.Ranked{Bus: b, Of: func(w bus.Work) string { return w.Stream }, Membership: membership.New(config)}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // The right to publish on the writers' topic makes no process a writer. So a writer signs its
@@ -17,7 +18,7 @@ func (s *Service) signHeartbeat(text []byte) []byte {
 	if !s.time.known() {
 		now = time.Now()
 	}
-	return s.config.Sign.Hint(events.Writers, text, now)
+	return s.config.Sign.Hint(report.Writers, text, now)
 }
 
 // signedHeartbeat reports whether a writer has signed a heartbeat. It believes every heartbeat until
@@ -40,10 +41,10 @@ func (s *Service) signedHeartbeat(text []byte) bool {
 func (s *Service) heartbeatProven(text []byte) error {
 	now := s.time.now()
 	if s.config.Outcomes != nil {
-		return s.config.Outcomes.Hint(events.Writers, text, now)
+		return s.config.Outcomes.Hint(report.Writers, text, now)
 	}
 	if s.config.Turns != nil && s.config.Turns.History(events.Message{Time: now}) {
 		return nil
 	}
-	return s.config.Sign.OwnHint(events.Writers, text, now)
+	return s.config.Sign.OwnHint(report.Writers, text, now)
 }

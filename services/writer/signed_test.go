@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
@@ -24,7 +24,7 @@ func TestTheFirstHeartbeatIsProven(t *testing.T) {
 		t.Fatal(err)
 	}
 	starting := &Service{config: Config{Sign: signer}}
-	text := starting.signHeartbeat((events.Heartbeat{Writer: "starting", Number: 1}).Encode())
+	text := starting.signHeartbeat((report.Heartbeat{Writer: "starting", Number: 1}).Encode())
 	there := &Service{config: Config{Outcomes: trust}}
 	there.time.busReading, there.time.localReading = time.Now(), time.Now()
 	if err := there.heartbeatProven(text); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -345,7 +346,7 @@ func (s *Service) Checks() map[string]func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.idle == nil && s.inFlight.unheardFor() {
-				return fmt.Errorf("does not hear its own heartbeats on %q: is the bus away, or may this writer not publish and subscribe there?", events.Writers)
+				return fmt.Errorf("does not hear its own heartbeats on %q: is the bus away, or may this writer not publish and subscribe there?", report.Writers)
 			}
 			return s.idle
 		},
@@ -360,7 +361,7 @@ func (s *Service) Checks() map[string]func() error {
 }
 
 // Key returns the turns of a controller's key that this writer has in flight, the oldest first.
-func (s *Service) Key(controller string, key events.Key) []events.TurnState {
+func (s *Service) Key(controller string, key events.Key) []report.TurnState {
 	return s.inFlight.ofKey(controller, key)
 }
 

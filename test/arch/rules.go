@@ -32,7 +32,7 @@ type Layer struct {
 const controllers = "services/reconcilers/controllers"
 
 var (
-	vocabulary = []string{"pkg/events", "pkg/events/kinds", "pkg/events/subject", "pkg/events/redact", "pkg/events/csr"}
+	vocabulary = []string{"pkg/events", "pkg/events/query", "pkg/events/report", "pkg/events/kinds", "pkg/events/subject", "pkg/events/redact", "pkg/events/csr"}
 	rights     = "pkg/events/access"
 	apiTypes   = []string{"k8s.io/api/...", "k8s.io/apimachinery/...", "k8s.io/utils/ptr", "k8s.io/utils/dump"}
 	grammar    = "services/reconcilers/reconcile"

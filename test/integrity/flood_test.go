@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -57,7 +58,7 @@ func TestMadeUpReplicasStopNoController(t *testing.T) {
 			w.floodAs("writer", func(n int, say func(topic, text string)) {
 				for i := range 200 {
 					say("writers", fmt.Sprintf(`{"id":%q}`, ghost(n, i)))
-					claim := events.Heartbeat{Writer: ghost(n, i), Number: uint64(n), Full: copiers, Turns: map[string][]uint64{}}
+					claim := report.Heartbeat{Writer: ghost(n, i), Number: uint64(n), Full: copiers, Turns: map[string][]uint64{}}
 					for turn := range uint64(20) {
 						claim.Turns[copiers[i%len(copiers)]] = append(claim.Turns[copiers[i%len(copiers)]], uint64(n)/10+turn)
 					}

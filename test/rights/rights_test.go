@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -62,12 +63,12 @@ func promised() (all []probe, by map[string]map[probe]bool) {
 				p.group, p.resource = "apps", "deployments"
 			case w.Any:
 				p.resource = "configmaps"
-			case w.Subresource == events.SubCertificate:
+			case w.Subresource == query.SubCertificate:
 				p.verb, p.resource = "update", p.resource+"/status"
 			}
 			switch w.Subresource {
-			case "", events.SubToken, events.SubCertificate:
-			case events.SubSignatures: // the writer replaces the object
+			case "", query.SubToken, query.SubCertificate:
+			case query.SubSignatures: // the writer replaces the object
 				p.verb = "update"
 			default:
 				p.resource += "/" + w.Subresource

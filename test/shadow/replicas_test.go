@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/beside"
@@ -156,8 +157,8 @@ func findings(t *testing.T, b *stream.Bus, controller string) map[string]found {
 	all := map[string]found{}
 	must(t, b.Read(t.Context(), bus.Passage{Stream: subject.ShadowStream(controller)}, func(batch []events.Message) error {
 		for _, m := range batch {
-			var f events.Finding
-			if events.DecodeJSON(m, &f) != nil || f.Agreement != events.WeOnly {
+			var f report.Finding
+			if events.DecodeJSON(m, &f) != nil || f.Agreement != report.WeOnly {
 				continue // a turn
 			}
 			if all[f.Key.Name] == nil {

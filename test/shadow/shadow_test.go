@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/millrace/millrace/cmd/clustertest"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/beside"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
@@ -46,7 +46,7 @@ func TestBesideTheRealOne(t *testing.T) {
 	s.sparing(t, namespace, "dear")
 	s.caughtUp(t, namespace)
 
-	parities, err := standing.New(s.bus).Parities(t.Context(), both, standing.Compared{Show: events.Agreements, Most: 40})
+	parities, err := standing.New(s.bus).Parities(t.Context(), both, standing.Compared{Show: report.Agreements, Most: 40})
 	must(t, err)
 	if len(parities) != len(both) {
 		t.Fatalf("there are shadows of %d controllers", len(parities))
@@ -55,13 +55,13 @@ func TestBesideTheRealOne(t *testing.T) {
 	must(t, err)
 	for _, p := range parities {
 		t.Logf("%s: %v", p.Controller, p.Findings)
-		if p.Findings[events.Agreed] < 10 {
-			t.Errorf("%s agrees only %d times: nothing was compared", p.Controller, p.Findings[events.Agreed])
+		if p.Findings[report.Agreed] < 10 {
+			t.Errorf("%s agrees only %d times: nothing was compared", p.Controller, p.Findings[report.Agreed])
 		}
 		for _, e := range p.Examples {
 			if !e.Agreement.Explained() && (minor >= 36 || !otherHash(e)) {
 				t.Errorf("%s: %s", p.Controller, text(e))
-			} else if testing.Verbose() && e.Agreement != events.Agreed {
+			} else if testing.Verbose() && e.Agreement != report.Agreed {
 				t.Logf("%s: %s", p.Controller, text(e))
 			}
 		}
@@ -74,8 +74,8 @@ func TestBesideTheRealOne(t *testing.T) {
 // kube-controller-manager is another one, since its templates have fewer fields.
 func otherHash(e standing.Example) bool {
 	of := func(path string) bool { return strings.HasSuffix(path, "pod-template-hash") }
-	return slices.ContainsFunc(e.Differences, func(d events.Difference) bool { return of(d.Path) }) &&
-		!slices.ContainsFunc(e.Differences, func(d events.Difference) bool { return !of(d.Path) && d.Path != "metadata.name" })
+	return slices.ContainsFunc(e.Differences, func(d report.Difference) bool { return of(d.Path) }) &&
+		!slices.ContainsFunc(e.Differences, func(d report.Difference) bool { return !of(d.Path) && d.Path != "metadata.name" })
 }
 
 func text(e standing.Example) string {
@@ -264,7 +264,7 @@ func (s *site) caughtUp(t *testing.T, namespace string) {
 	eventually(t, "the last write has been compared, and nothing is open", func() string {
 		d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "last", metav1.GetOptions{})
 		must(t, err)
-		parities, err := standing.New(s.bus).Parities(t.Context(), both[:1], standing.Compared{Show: events.Agreements, Most: 1000})
+		parities, err := standing.New(s.bus).Parities(t.Context(), both[:1], standing.Compared{Show: report.Agreements, Most: 1000})
 		must(t, err)
 		for _, p := range parities {
 			for _, e := range p.Examples {
@@ -300,7 +300,7 @@ func (s *site) nothingWritten(t *testing.T) {
 // mutant is a controller with a mistake, and the kinds of difference that must reveal it.
 type mutant struct {
 	reconcile.Any
-	by []events.Agreement
+	by []report.Agreement
 }
 
 // mutants are controllers with one mistake each, under their own names.
@@ -352,10 +352,10 @@ func mutants() []mutant {
 		return replicaset.Controller.Decide(v, now)
 	}
 	return []mutant{
-		{surge, []events.Agreement{events.Differs}},
-		{costly, []events.Agreement{events.Differs}},
-		{fewer, []events.Agreement{events.KCMOnly, events.WeOnly, events.Differs}},
-		{blind, []events.Agreement{events.Differs, events.KCMOnly}},
+		{surge, []report.Agreement{report.Differs}},
+		{costly, []report.Agreement{report.Differs}},
+		{fewer, []report.Agreement{report.KCMOnly, report.WeOnly, report.Differs}},
+		{blind, []report.Agreement{report.Differs, report.KCMOnly}},
 	}
 }
 
@@ -402,7 +402,7 @@ func (s *site) foundOut(t *testing.T, namespace string) {
 			if len(parities) == 0 {
 				return "no shadow"
 			}
-			if slices.ContainsFunc(m.by, func(a events.Agreement) bool { return parities[0].Findings[a] > 0 }) {
+			if slices.ContainsFunc(m.by, func(a report.Agreement) bool { return parities[0].Findings[a] > 0 }) {
 				t.Logf("%s: %v, after %d more scenes of at most %d", name, parities[0].Findings, scenes, mostScenes)
 				return ""
 			}

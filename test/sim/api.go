@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -40,7 +41,7 @@ type API struct {
 	// Refuse, when set, refuses a write before it happens.
 	Refuse func(plan.Request) *plan.Response
 	// Meter returns the load of the pods that the scale of a Deployment selects.
-	Meter func(d *appsv1.Deployment, selector string) events.Reading
+	Meter func(d *appsv1.Deployment, selector string) query.Reading
 	// Allows reports whether a user may do something; nil: no user may do anything.
 	Allows func(asked authorizationv1.SubjectAccessReviewSpec, now time.Time) bool
 	// Changed, when set, is called for every change: old is nil for a create, now for a delete.
@@ -107,9 +108,9 @@ func (a *API) Do(r plan.Request) plan.Response {
 		}
 	}
 	switch {
-	case r.Verb == plan.Search && r.Subresource == events.SubReadings:
+	case r.Verb == plan.Search && r.Subresource == query.SubReadings:
 		return a.readings(r)
-	case r.Verb == plan.Search && r.Subresource == events.SubRanges:
+	case r.Verb == plan.Search && r.Subresource == query.SubRanges:
 		return a.ranges(r.Kind)
 	}
 	ref := events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
@@ -158,17 +159,17 @@ func (a *API) Do(r plan.Request) plan.Response {
 // asked answers a question about an existing object.
 func (a *API) asked(about metav1.Object, r plan.Request) plan.Response {
 	switch r.Subresource {
-	case events.SubUsers:
+	case query.SubUsers:
 		return a.users(about)
-	case events.SubReview:
+	case query.SubReview:
 		return a.review(about, r.Body)
-	case events.SubTypes:
+	case query.SubTypes:
 		return typesOf(about, r.Body)
-	case events.SubObjects:
+	case query.SubObjects:
 		return a.objects(about, r.Body)
-	case events.SubExpiry:
+	case query.SubExpiry:
 		response := answer(about)
-		response.Body, _ = json.Marshal(events.ExpiryOf(about.(*corev1.Secret))) // every time in it has a form
+		response.Body, _ = json.Marshal(query.ExpiryOf(about.(*corev1.Secret))) // every time in it has a form
 		return response
 	default:
 		return a.search(about, r.Body)
@@ -251,7 +252,7 @@ func (a *API) update(c *collection, ref events.Ref, old metav1.Object, r plan.Re
 		restoreSpec(next, old)
 	case "finalize":
 		next = finalize(next, old)
-	case events.SubApproval:
+	case query.SubApproval:
 		next = judged(next, old, a.now())
 	default:
 		restoreStatus(next, old)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -153,14 +154,14 @@ func dropAutoscaler(w *World) {
 }
 
 // meter is the metrics API: the ready pods share the load.
-func (w *World) meter(d *appsv1.Deployment, selector string) events.Reading {
+func (w *World) meter(d *appsv1.Deployment, selector string) query.Reading {
 	w.crossed(d)
 	if w.now.Before(w.blind) {
-		return events.Reading{Failure: "the metrics API is away"}
+		return query.Reading{Failure: "the metrics API is away"}
 	}
 	chosen, err := labels.Parse(selector)
 	if err != nil {
-		return events.Reading{Failure: err.Error()}
+		return query.Reading{Failure: err.Error()}
 	}
 	var serving []*corev1.Pod
 	for _, obj := range w.api.List(kinds.Pods.Name) {
@@ -169,27 +170,27 @@ func (w *World) meter(d *appsv1.Deployment, selector string) events.Reading {
 			serving = append(serving, pod)
 		}
 	}
-	var r events.Reading
+	var r query.Reading
 	for _, pod := range serving {
-		r.Samples = append(r.Samples, events.Sample{Pod: pod.Name, Milli: w.loads[pod.Labels["app"]] / int64(len(serving))})
+		r.Samples = append(r.Samples, query.Sample{Pod: pod.Name, Milli: w.loads[pod.Labels["app"]] / int64(len(serving))})
 	}
 	return r
 }
 
 // readings is the answer of the writer's door to an autoscaler's question.
 func (a *API) readings(r plan.Request) plan.Response {
-	var question events.ReadingsQuestion
+	var question query.ReadingsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
 		return refusal(400, "BadRequest", err.Error())
 	}
-	var found events.Readings
+	var found query.Readings
 	ref, known := a.ownerRef(r.Owner, r.Namespace)
 	d, there := a.Get(ref).(*appsv1.Deployment)
 	if !known || !there {
 		found.Failure = fmt.Sprintf("%s %q not found", r.Owner.Kind, r.Owner.Name)
 	} else {
 		s := scaleOf(d)
-		found.Scale = &events.Scale{
+		found.Scale = &query.Scale{
 			Kind: ref.Kind, Version: "v1", UID: d.UID, ResourceVersion: d.ResourceVersion,
 			Replicas: s.Spec.Replicas, Current: s.Status.Replicas, Selector: s.Status.Selector,
 		}
@@ -245,7 +246,7 @@ func (a *API) scale(c *collection, ref events.Ref, old metav1.Object, r plan.Req
 type rescale struct {
 	Asked   time.Time
 	Verdict struct {
-		Scale events.Scale
+		Scale query.Scale
 		To    int32
 	}
 }
@@ -267,7 +268,7 @@ type move struct {
 // rescaleOf parses the note of a command that asks for a round, or writes its result.
 func rescaleOf(t events.Turn, c events.Command) (rescale, round, bool) {
 	var said rescale
-	ok := (c.Subresource == "scale" || c.Subresource == events.SubReadings) && json.Unmarshal(c.Note, &said) == nil
+	ok := (c.Subresource == "scale" || c.Subresource == query.SubReadings) && json.Unmarshal(c.Note, &said) == nil
 	return said, round{asker{t.Controller, t.UID}, said.Asked}, ok
 }
 
@@ -372,9 +373,9 @@ type advice struct {
 // reads records the number that an autoscaler's readings ask for, if that is obvious: every pod
 // is ready and reports its load.
 func (g *guard) reads(c *carrying, r plan.Request, given plan.Response) {
-	var found events.Readings
+	var found query.Readings
 	_, round, ok := rescaleOf(c.turn, c.turn.Commands[r.Command])
-	if !ok || r.Subresource != events.SubReadings || json.Unmarshal(given.Body, &found) != nil || found.Scale == nil || len(found.Metrics) == 0 {
+	if !ok || r.Subresource != query.SubReadings || json.Unmarshal(given.Body, &found) != nil || found.Scale == nil || len(found.Metrics) == 0 {
 		return
 	}
 	n, samples, sum := found.Scale.Replicas, found.Metrics[0].Samples, int64(0)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/csr"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/attachdetach"
 	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
@@ -269,15 +270,15 @@ func TestItBitesJoins(t *testing.T) {
 	bites(t, map[string]bite{
 		"a token goes early": {"joins, calm", "A7", cleaner(func(v *tokencleaner.View, now time.Time) {
 			if v.Expiry != nil && v.Expiry.At != nil {
-				v.Expiry = &events.Expiry{At: &now}
+				v.Expiry = &query.Expiry{At: &now}
 			}
 		})},
 		"what is no token goes": {"joins, calm", "A7", cleaner(func(v *tokencleaner.View, now time.Time) {
 			if v.Expiry != nil && v.Expiry.Other {
-				v.Expiry = &events.Expiry{At: &now}
+				v.Expiry = &query.Expiry{At: &now}
 			}
 		})},
-		"no token goes": {"joins, calm", "I1 ", cleaner(func(v *tokencleaner.View, _ time.Time) { v.Expiry = &events.Expiry{Other: true} })},
+		"no token goes": {"joins, calm", "I1 ", cleaner(func(v *tokencleaner.View, _ time.Time) { v.Expiry = &query.Expiry{Other: true} })},
 		"nothing is signed": {"joins, calm", "I1 ", mistaken(bootstrapsigner.Controller, func(v *bootstrapsigner.View, _ time.Time) {
 			v.Signed, v.Until = true, nil
 		})},

@@ -7,8 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
@@ -83,7 +83,7 @@ func TestItBitesAutoscalers(t *testing.T) {
 		}},
 		"it does not listen": {"autoscalers, calm", "I1", func(v *view, _ time.Time) {
 			if v.Readings != nil {
-				v.Readings = &events.Readings{Scale: v.Readings.Scale}
+				v.Readings = &query.Readings{Scale: v.Readings.Scale}
 			}
 		}},
 	} {
@@ -154,7 +154,7 @@ func TestItBitesServers(t *testing.T) {
 	t.Run("everything fits", func(t *testing.T) {
 		notices(t, "servers, calm", "I1", storageversiongc.Controller, mistaken(validatingadmissionpolicystatus.Controller, func(v *validatingadmissionpolicystatus.View, _ time.Time) {
 			if v.Types != nil {
-				v.Types = new(events.Types)
+				v.Types = new(query.Types)
 			}
 		}))
 	})

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -19,7 +19,7 @@ func (a *API) review(about metav1.Object, body []byte) plan.Response {
 	if err := json.Unmarshal(body, &asked); err != nil {
 		return refusal(400, "BadRequest", err.Error())
 	}
-	review := events.Review{Of: asked.ResourceAttributes}
+	review := query.Review{Of: asked.ResourceAttributes}
 	review.Status.Allowed = a.Allows != nil && a.Allows(asked, a.now())
 	r := answer(about)
 	r.Body, _ = json.Marshal(review) // it has only fields that encoding/json accepts

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -94,14 +95,14 @@ func takeAddress(w *World) {
 	if w.api.Get(ref) != nil || !slices.ContainsFunc(w.serviceRanges(), func(r *networkingv1.ServiceCIDR) bool {
 		ready := slices.ContainsFunc(r.Status.Conditions, func(c metav1.Condition) bool { return c.Status == metav1.ConditionTrue })
 		known := r.DeletionTimestamp == nil || w.now.Sub(r.DeletionTimestamp.Time) < late
-		return events.InRange(r, netip.MustParseAddr(text)) && known && ready && has(r, events.RangeFinalizer)
+		return query.InRange(r, netip.MustParseAddr(text)) && known && ready && has(r, query.RangeFinalizer)
 	}) {
 		return
 	}
 	w.note("allocator: %s", text)
 	w.create(ref, &networkingv1.IPAddress{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "IPAddress"},
-		ObjectMeta: metav1.ObjectMeta{Name: text, Labels: map[string]string{networkingv1.LabelManagedBy: events.AddressManager}},
+		ObjectMeta: metav1.ObjectMeta{Name: text, Labels: map[string]string{networkingv1.LabelManagedBy: query.AddressManager}},
 	})
 }
 
@@ -119,11 +120,11 @@ func (w *World) serviceRanges() (all []*networkingv1.ServiceCIDR) {
 }
 
 // usersOf are the objects that need a group or a range.
-func (a *API) usersOf(about metav1.Object) (found events.Users) {
+func (a *API) usersOf(about metav1.Object) (found query.Users) {
 	switch o := about.(type) {
 	case *schedulingv1alpha2.PodGroup:
 		for _, obj := range a.List(kinds.Pods.Name) {
-			if pod := obj.(*corev1.Pod); pod.Namespace == o.Namespace && events.InPodGroup(pod, o.Name) {
+			if pod := obj.(*corev1.Pod); pod.Namespace == o.Namespace && query.InPodGroup(pod, o.Name) {
 				found.Name(pod.Name)
 			}
 		}
@@ -132,7 +133,7 @@ func (a *API) usersOf(about metav1.Object) (found events.Users) {
 		for _, obj := range a.List(kinds.ServiceCIDRs.Name) {
 			all = append(all, obj.(*networkingv1.ServiceCIDR))
 		}
-		ranges := events.RangesOf(o, all)
+		ranges := query.RangesOf(o, all)
 		for _, address := range a.List(kinds.IPAddresses.Name) {
 			if ranges.Need(address) {
 				found.Name(address.GetName())
@@ -145,7 +146,7 @@ func (a *API) usersOf(about metav1.Object) (found events.Users) {
 // looks records when a writer checks for obstacles to a turn: users of its object, the ranges
 // of other nodes, or the node that a pod was on.
 func (g *guard) looks(c *carrying, r plan.Request) {
-	search := r.Verb == plan.Search && (r.Subresource == events.SubUsers || r.Subresource == events.SubRanges)
+	search := r.Verb == plan.Search && (r.Subresource == query.SubUsers || r.Subresource == query.SubRanges)
 	if search || r.Verb == plan.Look && r.Owner != nil && r.Owner.Kind == kinds.Nodes.Kind.Kind {
 		g.looked[c.at()] = g.world.api.version
 	}
@@ -164,7 +165,7 @@ func (g *guard) letsGo(old, now metav1.Object) {
 		}
 		for _, obj := range g.world.api.List(kinds.Pods.Name) {
 			switch pod := obj.(*corev1.Pod); {
-			case !events.InPodGroup(pod, o.Name):
+			case !query.InPodGroup(pod, o.Name):
 			case g.sinceLook(g.doing, pod):
 				g.spare(usedMeanwhile)
 			default:
@@ -172,7 +173,7 @@ func (g *guard) letsGo(old, now metav1.Object) {
 			}
 		}
 	case *networkingv1.ServiceCIDR:
-		if has(o, events.RangeFinalizer) && !has(now, events.RangeFinalizer) {
+		if has(o, query.RangeFinalizer) && !has(now, query.RangeFinalizer) {
 			g.rangeGoes(o)
 		}
 	}
@@ -189,12 +190,12 @@ func (g *guard) sinceLook(c *carrying, obj metav1.Object) bool {
 // and goes only after a check of its own.
 func (g *guard) rangeGoes(o *networkingv1.ServiceCIDR) {
 	for _, address := range g.world.api.List(kinds.IPAddresses.Name) {
-		a, _ := events.Allocated(address)
+		a, _ := query.Allocated(address)
 		kept := slices.ContainsFunc(g.world.serviceRanges(), func(r *networkingv1.ServiceCIDR) bool {
-			return r.Name != o.Name && has(r, events.RangeFinalizer) && events.InRange(r, a)
+			return r.Name != o.Name && has(r, query.RangeFinalizer) && query.InRange(r, a)
 		})
 		switch {
-		case kept || !events.InRange(o, a):
+		case kept || !query.InRange(o, a):
 		case g.passed(g.doing.turn, time.Hour) && g.sinceLook(g.doing, address):
 			g.spare(clockAhead)
 		default:
@@ -219,7 +220,7 @@ func (w *World) grouped() error {
 		switch found := w.api.usersOf(r); {
 		case r.DeletionTimestamp != nil && found.Count == 0:
 			return fmt.Errorf("range %s is deleted, and held by %v", r.Name, r.Finalizers)
-		case r.DeletionTimestamp == nil && (!has(r, events.RangeFinalizer) || !ready), r.DeletionTimestamp != nil && ready:
+		case r.DeletionTimestamp == nil && (!has(r, query.RangeFinalizer) || !ready), r.DeletionTimestamp != nil && ready:
 			return fmt.Errorf("range %s, deleted %v, has the finalizers %v and says %+v", r.Name, r.DeletionTimestamp, r.Finalizers, r.Status.Conditions)
 		}
 	}

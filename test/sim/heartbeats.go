@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/writer/claim"
 )
 
@@ -70,9 +70,9 @@ func (x *writer) heartbeat(at time.Time) {
 }
 
 // says is the last heartbeat of a writer that engines have received.
-func (x *writer) says() events.Heartbeat {
+func (x *writer) says() report.Heartbeat {
 	if len(x.hands) == 0 {
-		return events.Heartbeat{Writer: x.id}
+		return report.Heartbeat{Writer: x.id}
 	}
 	return x.last
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -24,7 +25,7 @@ var Joins = []Operation{
 
 const signature = "jws-kubeconfig-"
 
-var clusterInfo = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
+var clusterInfo = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespacePublic, Name: query.ClusterInfo}
 
 func newClusterInfo(w *World) {
 	if w.api.Get(clusterInfo) == nil {
@@ -82,7 +83,7 @@ func joinToken(w *World) {
 
 func (w *World) token(ref events.Ref, id string, signs bool, expires []byte) {
 	s := &corev1.Secret{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Type: events.BootstrapToken, ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, Type: query.BootstrapToken, ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name},
 		Data: map[string][]byte{"token-id": []byte(id), "token-secret": fmt.Appendf(nil, "secret%d", w.tally.Steps)},
 	}
 	if signs {
@@ -141,17 +142,17 @@ func otherSecret(w *World) {
 func waitLong(w *World) { w.lull = w.now.Add(time.Duration(30+w.roll(240)) * time.Second) }
 
 // resigned is the right content of cluster-info at a time, and the report about it.
-func (a *API) resigned(data map[string]string, now time.Time) (next map[string]string, told events.Signatures) {
+func (a *API) resigned(data map[string]string, now time.Time) (next map[string]string, told query.Signatures) {
 	next = maps.Clone(data)
 	maps.DeleteFunc(next, func(key, _ string) bool { return strings.HasPrefix(key, signature) })
 	for _, obj := range a.List(kinds.Secrets.Name) {
-		id, key, may := events.SignerOf(obj.(*corev1.Secret), now)
+		id, key, may := query.SignerOf(obj.(*corev1.Secret), now)
 		if !may {
 			continue
 		}
 		next[signature+id] = data["kubeconfig"] + " by " + key
 		told.By = append(told.By, obj.GetName())
-		if at := events.ExpiryOf(obj.(*corev1.Secret)).At; at != nil && (told.Until == nil || at.Before(*told.Until)) {
+		if at := query.ExpiryOf(obj.(*corev1.Secret)).At; at != nil && (told.Until == nil || at.Before(*told.Until)) {
 			told.Until = at
 		}
 	}
@@ -174,8 +175,8 @@ func (a *API) sign(c *collection, ref events.Ref, old metav1.Object, r plan.Requ
 // expiresNow checks a Secret that is about to be deleted as a token: it has expired (A7).
 func (g *guard) expiresNow(c *carrying, s *corev1.Secret) {
 	switch {
-	case events.ExpiryOf(s).Passed(g.world.now):
-	case s.Type == events.BootstrapToken && g.passed(c.turn, time.Hour):
+	case query.ExpiryOf(s).Passed(g.world.now):
+	case s.Type == query.BootstrapToken && g.passed(c.turn, time.Hour):
 		g.spare(clockAhead)
 	default:
 		g.breaks("A7", "%s is deleted, and expires %q", s.Name, s.Data["expiration"])
@@ -186,7 +187,7 @@ func (g *guard) expiresNow(c *carrying, s *corev1.Secret) {
 // signing tokens and no others.
 func (w *World) joinable() error {
 	for _, obj := range w.api.List(kinds.Secrets.Name) {
-		if w.runs("token-cleaner-controller") && events.ExpiryOf(obj.(*corev1.Secret)).Passed(w.now) {
+		if w.runs("token-cleaner-controller") && query.ExpiryOf(obj.(*corev1.Secret)).Passed(w.now) {
 			return fmt.Errorf("%s has expired, and is still there", obj.GetName())
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -72,18 +73,18 @@ const page = 2
 
 // objects says how a resource is served, and returns a page of its objects.
 func (a *API) objects(about metav1.Object, body []byte) plan.Response {
-	var question events.ObjectsQuestion
+	var question query.ObjectsQuestion
 	if err := json.Unmarshal(body, &question); err != nil {
 		return refusal(400, "BadRequest", err.Error())
 	}
-	var found events.Objects
+	var found query.Objects
 	if c := a.of(question.Resource); c != nil && !question.Last {
 		found.Version, found.Kind, found.At = c.kind.Version, c.kind.Kind, strconv.FormatInt(a.version, 10)
 		for i, obj := range c.sorted {
 			if at := obj.GetNamespace() + "/" + obj.GetName(); question.Version == "" || at <= question.From {
 				continue
 			} else if kinds.CompareVersions(obj.GetResourceVersion(), question.Version) <= 0 {
-				found.Objects = append(found.Objects, events.Stored{Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion()})
+				found.Objects = append(found.Objects, query.Stored{Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion()})
 			}
 			if len(found.Objects) == page && i < len(c.sorted)-1 {
 				found.More = obj.GetNamespace() + "/" + obj.GetName()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -72,11 +73,11 @@ func (a *API) closed(namespace string) *plan.Response {
 
 // search is what a namespace holds.
 func (a *API) search(ns metav1.Object, body []byte) plan.Response {
-	var question events.ContentsQuestion
+	var question query.ContentsQuestion
 	if err := json.Unmarshal(body, &question); err != nil {
 		return refusal(400, "BadRequest", err.Error())
 	}
-	var found events.Contents
+	var found query.Contents
 	for _, first := range []bool{true, false} {
 		for _, c := range a.kinds {
 			if !c.kind.Namespaced || slices.Contains(question.First, c.kind.Name) != first {
@@ -96,14 +97,14 @@ func (a *API) search(ns metav1.Object, body []byte) plan.Response {
 	return r
 }
 
-func (c *collection) holding(namespace string) events.Holding {
-	h := events.Holding{Kind: c.kind.Name, Version: c.kind.Version}
+func (c *collection) holding(namespace string) query.Holding {
+	h := query.Holding{Kind: c.kind.Name, Version: c.kind.Version}
 	for _, obj := range c.sorted {
 		if obj.GetNamespace() != namespace {
 			continue
 		}
 		if h.Count++; obj.GetDeletionTimestamp() == nil {
-			h.Standing = append(h.Standing, events.Standing{Name: obj.GetName(), UID: obj.GetUID()})
+			h.Standing = append(h.Standing, query.Standing{Name: obj.GetName(), UID: obj.GetUID()})
 		} else if grace := obj.GetDeletionGracePeriodSeconds(); grace != nil {
 			h.Grace = max(h.Grace, *grace)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -79,7 +80,7 @@ func (w *World) sharer(name, text string) string {
 	r := netip.MustParsePrefix(text)
 	for _, obj := range w.api.List(kinds.Nodes.Name) {
 		n := obj.(*corev1.Node)
-		if _, some := (events.Ranged{Ranges: n.Spec.PodCIDRs}).Overlaps([]netip.Prefix{r}); some && n.Name != name {
+		if _, some := (query.Ranged{Ranges: n.Spec.PodCIDRs}).Overlaps([]netip.Prefix{r}); some && n.Name != name {
 			return n.Name
 		}
 	}
@@ -88,10 +89,10 @@ func (w *World) sharer(name, text string) string {
 
 // ranges are the ranges of all objects of a kind.
 func (a *API) ranges(kind kinds.Name) plan.Response {
-	found := []events.Ranged{}
+	found := []query.Ranged{}
 	for _, obj := range a.List(kind) {
 		if n := obj.(*corev1.Node); len(n.Spec.PodCIDRs) > 0 {
-			found = append(found, events.Ranged{Name: n.Name, UID: n.UID, Ranges: n.Spec.PodCIDRs})
+			found = append(found, query.Ranged{Name: n.Name, UID: n.UID, Ranges: n.Spec.PodCIDRs})
 		}
 	}
 	body, _ := json.Marshal(found) // it has only fields that encoding/json accepts

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -169,7 +170,7 @@ func (a *API) certify(c *collection, ref events.Ref, old metav1.Object, r plan.R
 	next := clone(old).(*certificatesv1.CertificateSigningRequest)
 	asked, err := csr.Read(next.Spec.Request)
 	if err != nil {
-		return refusal(403, events.NotToBeSigned, err.Error())
+		return refusal(403, query.NotToBeSigned, err.Error())
 	}
 	if why := csr.Violation(said.Spec.SignerName, asked, next.Spec.Usages); why != "" {
 		next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{

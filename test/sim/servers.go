@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -199,7 +200,7 @@ func typesOf(now metav1.Object, body []byte) plan.Response {
 		return refusal(400, "BadRequest", err.Error())
 	}
 	r := answer(now)
-	r.Body, _ = json.Marshal(events.Types{Warnings: misfits(&p)}) // it has only fields that encoding/json accepts
+	r.Body, _ = json.Marshal(query.Types{Warnings: misfits(&p)}) // it has only fields that encoding/json accepts
 	return r
 }
 

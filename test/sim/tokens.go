@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -117,7 +118,7 @@ func (a *API) fillToken(c *collection, ref events.Ref, old metav1.Object, r plan
 	next := clone(old).(*corev1.Secret)
 	switch {
 	case next.Type != corev1.SecretTypeServiceAccountToken:
-		return refusal(422, events.NoToken, "not a token")
+		return refusal(422, query.NoToken, "not a token")
 	case patch.Metadata.UID != next.UID, patch.Metadata.ResourceVersion != next.ResourceVersion:
 		return refusal(409, "Conflict", "the Secret has changed")
 	case len(next.Data) > 0:

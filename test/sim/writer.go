@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/writer/claim"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -20,8 +21,8 @@ type writer struct {
 	id     string
 	hands  []*carrying
 	claims *claim.Claims
-	last   events.Heartbeat        // its last heartbeat
-	late   []events.Heartbeat      // heartbeats that it received while it stood still
+	last   report.Heartbeat        // its last heartbeat
+	late   []report.Heartbeat      // heartbeats that it received while it stood still
 	limits map[string]*writeWindow // by controller
 }
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -54,14 +54,14 @@ func TestBootstrapTokensExpire(t *testing.T) {
 	secrets := s.kube.CoreV1().Secrets(metav1.NamespaceSystem)
 	soon := time.Now().Add(10 * time.Second).Truncate(time.Second)
 	stays := []string{
-		s.join(t, "aaaaaa", events.BootstrapToken, expiring(time.Now().Add(time.Hour))).Name,
-		s.join(t, "bbbbbb", events.BootstrapToken, nil).Name,
+		s.join(t, "aaaaaa", query.BootstrapToken, expiring(time.Now().Add(time.Hour))).Name,
+		s.join(t, "bbbbbb", query.BootstrapToken, nil).Name,
 		s.join(t, "cccccc", corev1.SecretTypeOpaque, expiring(time.Now().Add(-time.Hour))).Name,
-		s.join(t, "dddddd", events.BootstrapToken, expiring(soon)).Name,
+		s.join(t, "dddddd", query.BootstrapToken, expiring(soon)).Name,
 	}
-	s.join(t, "eeeeee", events.BootstrapToken, expiring(time.Now().Add(-time.Hour)))
-	s.join(t, "ffffff", events.BootstrapToken, map[string]string{"expiration": joinSecret})
-	last := s.join(t, "gggggg", events.BootstrapToken, expiring(soon)).Name
+	s.join(t, "eeeeee", query.BootstrapToken, expiring(time.Now().Add(-time.Hour)))
+	s.join(t, "ffffff", query.BootstrapToken, map[string]string{"expiration": joinSecret})
+	last := s.join(t, "gggggg", query.BootstrapToken, expiring(soon)).Name
 	asker{site: s, nats: m.nats, namespace: metav1.NamespaceSystem}.awaitLook(t, "secrets/bootstrap-token-dddddd", "token-cleaner-controller")
 	later := base64.StdEncoding.EncodeToString([]byte(time.Now().Add(time.Hour).UTC().Format(time.RFC3339)))
 	_, err := secrets.Patch(t.Context(), stays[3], types.MergePatchType, fmt.Appendf(nil, `{"data":{"expiration":%q}}`, later), metav1.PatchOptions{})
@@ -94,13 +94,13 @@ func TestClusterInfoIsSigned(t *testing.T) {
 	m := s.apartWith(t, map[string][]string{"watcher": {only}, "reconcilers": {only, "-v=10"}, "writer": {only, "-v=10"}})
 	const content = "apiVersion: v1\nkind: Config\n"
 	maps := s.kube.CoreV1().ConfigMaps(metav1.NamespacePublic)
-	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: events.ClusterInfo}, Data: map[string]string{"kubeconfig": content, "mine": "x"}}, metav1.CreateOptions{})
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: query.ClusterInfo}, Data: map[string]string{"kubeconfig": content, "mine": "x"}}, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { must(t, maps.Delete(context.Background(), events.ClusterInfo, metav1.DeleteOptions{})) })
+	t.Cleanup(func() { must(t, maps.Delete(context.Background(), query.ClusterInfo, metav1.DeleteOptions{})) })
 	is := func(what, content string, ids ...string) {
 		t.Helper()
 		eventually(t, what, func() string {
-			now, err := maps.Get(t.Context(), events.ClusterInfo, metav1.GetOptions{})
+			now, err := maps.Get(t.Context(), query.ClusterInfo, metav1.GetOptions{})
 			must(t, err)
 			want := map[string]string{"kubeconfig": content, "mine": "x"}
 			for _, id := range ids {
@@ -112,14 +112,14 @@ func TestClusterInfoIsSigned(t *testing.T) {
 			return ""
 		})
 	}
-	first := s.join(t, "aaaaaa", events.BootstrapToken, nil)
-	s.join(t, "bbbbbb", events.BootstrapToken, map[string]string{"usage-bootstrap-signing": "no"})
+	first := s.join(t, "aaaaaa", query.BootstrapToken, nil)
+	s.join(t, "bbbbbb", query.BootstrapToken, map[string]string{"usage-bootstrap-signing": "no"})
 	s.join(t, "cccccc", corev1.SecretTypeOpaque, nil)
 	is("a token signs", content, "aaaaaa")
 	soon := time.Now().Add(15 * time.Second).Truncate(time.Second)
-	s.join(t, "dddddd", events.BootstrapToken, expiring(soon))
+	s.join(t, "dddddd", query.BootstrapToken, expiring(soon))
 	is("two tokens sign", content, "aaaaaa", "dddddd")
-	_, err = maps.Patch(t.Context(), events.ClusterInfo, types.MergePatchType, []byte(`{"data":{"kubeconfig":"another","jws-kubeconfig-aaaaaa":null,"jws-kubeconfig-ffffff":"forged"}}`), metav1.PatchOptions{})
+	_, err = maps.Patch(t.Context(), query.ClusterInfo, types.MergePatchType, []byte(`{"data":{"kubeconfig":"another","jws-kubeconfig-aaaaaa":null,"jws-kubeconfig-ffffff":"forged"}}`), metav1.PatchOptions{})
 	must(t, err)
 	is("what is signed has changed", "another", "aaaaaa", "dddddd")
 	must(t, s.kube.CoreV1().Secrets(metav1.NamespaceSystem).Delete(t.Context(), first.Name, metav1.DeleteOptions{}))
@@ -146,13 +146,13 @@ func TestATokensLife(t *testing.T) {
 	s := here(t)
 	s.run(t, "--controllers=bootstrapsigner,tokencleaner")
 	maps := s.kube.CoreV1().ConfigMaps(metav1.NamespacePublic)
-	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: events.ClusterInfo}, Data: map[string]string{"kubeconfig": "{}"}}, metav1.CreateOptions{})
+	_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: query.ClusterInfo}, Data: map[string]string{"kubeconfig": "{}"}}, metav1.CreateOptions{})
 	must(t, err)
-	t.Cleanup(func() { must(t, maps.Delete(context.Background(), events.ClusterInfo, metav1.DeleteOptions{})) })
+	t.Cleanup(func() { must(t, maps.Delete(context.Background(), query.ClusterInfo, metav1.DeleteOptions{})) })
 	is := func(what, want string) {
 		t.Helper()
 		eventually(t, what, func() string {
-			now, err := maps.Get(t.Context(), events.ClusterInfo, metav1.GetOptions{})
+			now, err := maps.Get(t.Context(), query.ClusterInfo, metav1.GetOptions{})
 			must(t, err)
 			if got := now.Data["jws-kubeconfig-aaaaaa"]; got != want {
 				return fmt.Sprintf("the signature is %q, want %q", got, want)
@@ -160,7 +160,7 @@ func TestATokensLife(t *testing.T) {
 			return ""
 		})
 	}
-	token := s.join(t, "aaaaaa", events.BootstrapToken, expiring(time.Now().Add(10*time.Second)))
+	token := s.join(t, "aaaaaa", query.BootstrapToken, expiring(time.Now().Add(10*time.Second)))
 	is("the token signs", jws("{}", "aaaaaa", joinSecret))
 	s.secretGoes(t, metav1.NamespaceSystem, token.Name)
 	is("the signature goes", "")

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/millrace/millrace/cmd/clustertest"
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // kubeadms are the flags with which kubeadm starts kube-controller-manager in a cluster with a range of pods,
@@ -207,7 +207,7 @@ func (s *site) actsAsKubeadms(t *testing.T, name string) {
 	must(t, err)
 	s.certified(t, name)
 
-	token := s.join(t, fmt.Sprintf("%06d", len(name)), events.BootstrapToken, expiring(time.Now().Add(-time.Hour)))
+	token := s.join(t, fmt.Sprintf("%06d", len(name)), query.BootstrapToken, expiring(time.Now().Add(-time.Hour)))
 	s.secretGoes(t, metav1.NamespaceSystem, token.Name)
 	clear(t, a)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
 
@@ -91,7 +91,7 @@ func (o *rangeOptions) config() (controllers.Ranges, error) {
 func readRanges(flag string, texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range texts {
-		r, err := events.ParseRange(strings.TrimSpace(text))
+		r, err := query.ParseRange(strings.TrimSpace(text))
 		if err != nil {
 			return nil, fmt.Errorf("read --%s: %w", flag, err)
 		}

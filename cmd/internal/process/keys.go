@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // keysPage is the path of the state of one key of a controller. The namespace "-" stands for none,
@@ -19,7 +20,7 @@ const keysTimeout = 2 * time.Second
 
 // KeyTeller adds what a service knows of a key to the report. It returns false if the service does
 // not run the controller, or does not answer before the context ends.
-type KeyTeller func(ctx context.Context, r *events.KeyReport) bool
+type KeyTeller func(ctx context.Context, r *report.KeyReport) bool
 
 // keysPages has the handler of keysPage; nil if no part has keys.
 func keysPages(parts []Part) map[string]http.Handler {
@@ -40,7 +41,7 @@ func keysHandler(tellers []KeyTeller) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), keysTimeout)
 		defer cancel()
-		report := events.KeyReport{Controller: r.PathValue("controller"), Key: events.Key{
+		report := report.KeyReport{Controller: r.PathValue("controller"), Key: events.Key{
 			Kind: kinds.Name(r.URL.Query().Get("kind")), Namespace: r.PathValue("namespace"), Name: r.PathValue("name"),
 		}}
 		if report.Key.Namespace == "-" {

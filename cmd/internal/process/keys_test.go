@@ -11,22 +11,23 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // TestAProcessTellsHowAKeyStands: the page asks each service of the process about the key in the
 // path, and answers 404 for a controller that none of them runs.
 func TestAProcessTellsHowAKeyStands(t *testing.T) {
 	var asked []events.Key
-	decides := func(_ context.Context, r *events.KeyReport) bool {
+	decides := func(_ context.Context, r *report.KeyReport) bool {
 		asked = append(asked, r.Key)
 		if r.Controller != "toy" {
 			return false
 		}
-		r.Reconcilers = &events.KeyState{Waits: events.NoOutcome, Reason: "its turns have no outcome"}
+		r.Reconcilers = &report.KeyState{Waits: report.NoOutcome, Reason: "its turns have no outcome"}
 		return true
 	}
-	writes := func(_ context.Context, r *events.KeyReport) bool {
-		r.Writer = []events.TurnState{{Turn: 7, Lane: events.LaneWrite.String()}}
+	writes := func(_ context.Context, r *report.KeyReport) bool {
+		r.Writer = []report.TurnState{{Turn: 7, Lane: events.LaneWrite.String()}}
 		return r.Controller == "toy"
 	}
 	mux := http.NewServeMux()
@@ -37,11 +38,11 @@ func TestAProcessTellsHowAKeyStands(t *testing.T) {
 		return w
 	}
 	answer := get("/debug/keys/toy/default/web")
-	var r events.KeyReport
+	var r report.KeyReport
 	if err := json.Unmarshal(answer.Body.Bytes(), &r); err != nil || answer.Code != http.StatusOK {
 		t.Fatalf("it answers %d %s (%v)", answer.Code, answer.Body, err)
 	}
-	if r.Reconcilers == nil || r.Reconcilers.Waits != events.NoOutcome || len(r.Writer) != 1 || r.Writer[0].Turn != 7 {
+	if r.Reconcilers == nil || r.Reconcilers.Waits != report.NoOutcome || len(r.Writer) != 1 || r.Writer[0].Turn != 7 {
 		t.Errorf("it answers %s", answer.Body)
 	}
 	if answer := get("/debug/keys/toy/-/system:node?kind=clusterroles.rbac.authorization.k8s.io"); answer.Code != http.StatusOK {

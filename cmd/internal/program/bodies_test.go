@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/cmd/internal/health/delegated"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/watcher/source"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -60,7 +60,7 @@ func TestNoBodyIsLogged(t *testing.T) {
 				Verb: plan.Create, Kind: kinds.Pods.Name, Version: "v1", Namespace: "a", Name: "a", Body: []byte(`{"p":"` + canary + `"}`),
 			}, "")
 			door.Do(ctx, actor, plan.Request{
-				Verb: plan.Search, Subresource: events.SubUsers, Kind: kinds.PersistentVolumeClaims.Name, Version: "v1", Namespace: "a", Name: "a",
+				Verb: plan.Search, Subresource: query.SubUsers, Kind: kinds.PersistentVolumeClaims.Name, Version: "v1", Namespace: "a", Name: "a",
 			}, "")
 		},
 		"health of the writer": func(ctx context.Context, t *testing.T) {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/millrace/millrace/cmd/internal/reader/readertest"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/notary"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -43,11 +43,11 @@ func TestTheReaderMayReadAll(t *testing.T) {
 	reconcilers, err := stream.Connect(t.Context(), stream.Options{URL: as("reconcilers")})
 	readertest.Must(t, err)
 	t.Cleanup(func() { _ = reconcilers.Close() })
-	stall := events.Stall{Controller: "garbage-collector", Condition: events.NotRead, Detail: "widgets.example.com", Since: time.Now()}
-	report, err := events.Report{Replica: "a", Stalled: []events.Stall{stall}}.Encode()
+	stall := report.Stall{Controller: "garbage-collector", Condition: report.NotRead, Detail: "widgets.example.com", Since: time.Now()}
+	told, err := report.Report{Replica: "a", Stalled: []report.Stall{stall}}.Encode()
 	readertest.Must(t, err)
-	report.Subject = subject.StatusSubject
-	_, err = reconcilers.Put(t.Context(), report, "a/1")
+	told.Subject = subject.StatusSubject
+	_, err = reconcilers.Put(t.Context(), told, "a/1")
 	readertest.Must(t, err)
 
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestTheReaderMayReadAll(t *testing.T) {
 		{[]string{"diff", "deploy/web", "-n=shop", "--from=0s"}, ""},
 		{[]string{"explain", recordtest.Deployments + "/1"}, ""},
 		{[]string{"lag"}, "garbage-collector has work and has decided nothing since"},
-		{[]string{"why-not", "deploy/web", "-n=shop", "--controller=" + recordtest.Deployments}, events.NotRunning.Reason()},
+		{[]string{"why-not", "deploy/web", "-n=shop", "--controller=" + recordtest.Deployments}, report.NotRunning.Reason()},
 		{[]string{"parked"}, ""},
 		{[]string{"retention"}, "EV_pods"},
 		{[]string{"shadow"}, ""},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -147,14 +148,14 @@ func (f finding) write(w reconcile.Write) {
 	case sub == "scale": // the writer reads it again if the response was lost
 		f.add("get", group, resource+"/scale")
 		f.add(string(w.Verb), group, resource+"/scale")
-	case sub == events.SubToken:
+	case sub == query.SubToken:
 		f.look(group, resource)
 		f.add(string(w.Verb), group, resource)
-	case sub == events.SubSignatures:
+	case sub == query.SubSignatures:
 		f.look(group, resource)
 		f.add("update", group, resource, w.Named...)
 		f.add("list", kinds.Secrets.Name.Group(), kinds.Secrets.Name.Resource())
-	case sub == events.SubCertificate: // the API server checks the right to sign against the controller's own role
+	case sub == query.SubCertificate: // the API server checks the right to sign against the controller's own role
 		f.look(group, resource)
 		f.add("update", group, resource+"/status")
 	default:
@@ -176,28 +177,28 @@ func (f finding) write(w reconcile.Write) {
 // ask adds the rights for a command ask.
 func (f finding) ask(group, resource, sub string) {
 	switch sub {
-	case events.SubContents:
+	case query.SubContents:
 		f.look(group, resource)
 		f.add("list", Any, Any)
-	case events.SubUsers:
+	case query.SubUsers:
 		f.look(group, resource)
 		f.users(kinds.NameOf(group, resource))
-	case events.SubExpiry:
+	case query.SubExpiry:
 		f.look(group, resource)
 		f.add("list", group, resource)
-	case events.SubReview:
+	case query.SubReview:
 		f.look(group, resource)
 		f.add("create", "authorization.k8s.io", "subjectaccessreviews")
-	case events.SubObjects:
+	case query.SubObjects:
 		f.look(group, resource)
 		f.add("list", Any, Any)
-	case events.SubReadings:
+	case query.SubReadings:
 		f.add("get", Any, "*/scale")
 		f.add("list", "metrics.k8s.io", "pods")
 		f.add("get", "custom.metrics.k8s.io", Any)
 		f.add("list", "external.metrics.k8s.io", Any)
 		f.needs[Need{Identity: f.identity, Verb: "get", Path: "/apis/custom.metrics.k8s.io"}] = true
-	case events.SubTypes, "":
+	case query.SubTypes, "":
 		f.look(group, resource)
 	default:
 		f.add("get", group, resource+"/"+sub)
@@ -206,7 +207,7 @@ func (f finding) ask(group, resource, sub string) {
 
 // users adds the rights to list the objects that may use an object of a kind.
 func (f finding) users(of kinds.Name) {
-	for _, kind := range events.UserKinds(of) {
+	for _, kind := range query.UserKinds(of) {
 		f.add("list", kind.Group(), kind.Resource())
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/controllerflags"
 	"github.com/millrace/millrace/cmd/internal/process"
 	"github.com/millrace/millrace/cmd/internal/program"
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -33,7 +33,7 @@ func Reconcilers(b *stream.Bus, chosen controllerflags.Choice, signatures shell.
 
 // decidingKey reports the reconcilers' state of a key.
 func decidingKey(s *reconcilers.Service) process.KeyTeller {
-	return func(ctx context.Context, r *events.KeyReport) bool {
+	return func(ctx context.Context, r *report.KeyReport) bool {
 		state, ok := s.Key(ctx, r.Controller, r.Key)
 		if ok {
 			r.Reconcilers = &state

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace/millrace/cmd/internal/doctor"
 	"github.com/millrace/millrace/cmd/internal/process"
 	"github.com/millrace/millrace/cmd/internal/rights"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -183,7 +183,7 @@ func (c concurrency) byName() map[string]int {
 
 // writingKey reports what the writer has in flight for a key.
 func writingKey(s *writer.Service, chosen []reconcile.Any) process.KeyTeller {
-	return func(_ context.Context, r *events.KeyReport) bool {
+	return func(_ context.Context, r *report.KeyReport) bool {
 		r.Writer = s.Key(r.Controller, r.Key)
 		return slices.ContainsFunc(chosen, func(c reconcile.Any) bool { return c.Describe().Name == r.Controller })
 	}

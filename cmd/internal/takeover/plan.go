@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/doctor"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // Agreement is how far a shadow must have agreed with kube-controller-manager.
@@ -121,6 +121,6 @@ func (p *Plan) agrees(name string, wanted Agreement, s Shadow) {
 	case s.Lately.Unexplained > wanted.Differences:
 		p.add(true, "%s: nothing explains %d of %d differences between its shadow and kube-controller-manager: millrace shadow --differences --controller=%s; or accept them: --accept-differences=%d", name, s.Lately.Unexplained, s.Lately.Total(), name, s.Lately.Unexplained)
 	default:
-		p.add(false, "%s: its shadow agrees with kube-controller-manager in %d of %d writes of the last %v, exactly in %d", name, s.Lately.Total()-s.Lately.Unexplained, s.Lately.Total(), wanted.For, s.Lately.Findings[events.Agreed])
+		p.add(false, "%s: its shadow agrees with kube-controller-manager in %d of %d writes of the last %v, exactly in %d", name, s.Lately.Total()-s.Lately.Unexplained, s.Lately.Total(), wanted.For, s.Lately.Findings[report.Agreed])
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace/millrace/cmd/internal/doctor"
 	"github.com/millrace/millrace/cmd/internal/election"
 	"github.com/millrace/millrace/cmd/internal/election/leasetest"
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 const lease = "moves"
@@ -64,7 +64,7 @@ func (p *place) put(t *testing.T, holder string, state election.State, controlle
 // shadow is a shadow that was compared for a while, in so many writes, of which some are unexplained.
 func shadow(compared time.Duration, writes, differences int) Shadow {
 	since := time.Now().Add(-compared)
-	is := standing.Parity{Since: since, Unexplained: differences, Findings: map[events.Agreement]int{events.Agreed: writes - differences, events.Differs: differences}}
+	is := standing.Parity{Since: since, Unexplained: differences, Findings: map[report.Agreement]int{report.Agreed: writes - differences, report.Differs: differences}}
 	return Shadow{Ever: is, Lately: is}
 }
 

@@ -26,7 +26,7 @@ import (
 const WakeStream = "WAKE"
 
 // StatusStream holds the reports of the reconcilers about their controllers, and of the watchers
-// about kinds that they cannot watch, for [events.ReportAge]. It is no part of the record.
+// about kinds that they cannot watch, for [report.Age]. It is no part of the record.
 const StatusStream = "STATUS"
 
 // StatusSubject is the subject of the reconcilers' reports, WatcherStatusSubject that of the

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
@@ -300,7 +301,7 @@ func TestEachControllerHasItsRound(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	x.engines[0].kept = []kept{{Found: shadow.Found{Finding: events.Finding{Controller: copies.Name}}}}
+	x.engines[0].kept = []kept{{Found: shadow.Found{Finding: report.Finding{Controller: copies.Name}}}}
 	if err := x.advance(ended, time.Now()); !errors.Is(err, bus.ErrClosed) {
 		t.Errorf("what cannot be said: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
@@ -174,7 +175,7 @@ func TestWhatCannotBeSaidOfAChange(t *testing.T) {
 	}{
 		"a key whose moment comes": {func(x *session) { x.engines[0].wakes[events.Key{Name: "web"}] = at }, changed(t, 2, events.Ref{Kind: "configmaps", Namespace: "other", Name: "m"}, at.Add(time.Second), "kubectl")},
 		"what was done": {func(x *session) {
-			x.engines[0].kept = []kept{{Found: shadow.Found{Finding: events.Finding{Controller: copies.Name}}}}
+			x.engines[0].kept = []kept{{Found: shadow.Found{Finding: report.Finding{Controller: copies.Name}}}}
 		}, changed(t, 1, events.Ref{Kind: "serviceaccounts", Namespace: "db", Name: "copy"}, at, events.FieldManager)},
 		"the keys that it concerns": {func(*session) {}, changed(t, 2, events.Ref{Kind: "configmaps", Namespace: "new", Name: "m"}, at, "kubectl")},
 	} {

@@ -3,7 +3,7 @@ package beside
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -40,7 +40,7 @@ func newMetrics(controllers []reconcile.Any) *metrics {
 		m.turns.WithLabelValues(name)
 		m.broken.WithLabelValues(name)
 		m.open.WithLabelValues(name)
-		for _, a := range events.Agreements { // so that the first difference is an increase
+		for _, a := range report.Agreements { // so that the first difference is an increase
 			m.findings.WithLabelValues(name, string(a))
 		}
 	}

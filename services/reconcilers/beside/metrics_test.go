@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
@@ -64,8 +65,8 @@ func TestWhatIsMeasured(t *testing.T) {
 	if lag, open := value(t, m.lag), value(t, m.open.WithLabelValues(copies.Name)); lag != 3 || open != 1 {
 		t.Errorf("it is behind by %v s, and %v are not done yet", lag, open)
 	}
-	must(t, x.tell(t.Context(), x.engines[0], []shadow.Found{{Finding: events.Finding{Controller: copies.Name, Agreement: events.Agreed}}}))
-	if found := value(t, m.findings.WithLabelValues(copies.Name, string(events.Agreed))); found != 1 {
+	must(t, x.tell(t.Context(), x.engines[0], []shadow.Found{{Finding: report.Finding{Controller: copies.Name, Agreement: report.Agreed}}}))
+	if found := value(t, m.findings.WithLabelValues(copies.Name, string(report.Agreed))); found != 1 {
 		t.Errorf("%v findings are counted", found)
 	}
 	known := seen(t, copies, "web")

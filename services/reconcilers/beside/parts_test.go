@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -227,7 +228,7 @@ func TestHowOftenAWordIsSaid(t *testing.T) {
 		if _, err := x.put(ended, events.Message{}, ""); !errors.Is(err, away) || a.puts != 1 {
 			t.Errorf("when it ends: %v, after %d tries", err, a.puts)
 		}
-		found := []shadow.Found{{Finding: events.Finding{Controller: copies.Name, Agreement: events.Agreed}}}
+		found := []shadow.Found{{Finding: report.Finding{Controller: copies.Name, Agreement: report.Agreed}}}
 		if err := x.tell(t.Context(), x.engines[0], found); !errors.Is(err, away) || len(x.engines[0].kept) != 1 {
 			t.Errorf("a finding that cannot be stored: %v, %d are kept", err, len(x.engines[0].kept))
 		}
@@ -239,25 +240,25 @@ func TestWhatIsInDoubtIsUnseen(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	x.service.first = func(string) bool { return false }
 	x.world.now = time.Now()
-	tell := func(is events.Agreement) events.Finding {
+	tell := func(is report.Agreement) report.Finding {
 		t.Helper()
 		d := x.engines[0]
 		d.kept = nil
-		must(t, x.tell(t.Context(), d, []shadow.Found{{Finding: events.Finding{Agreement: is, Note: "n"}}}))
+		must(t, x.tell(t.Context(), d, []shadow.Found{{Finding: report.Finding{Agreement: is, Note: "n"}}}))
 		return d.kept[0].Finding
 	}
-	if f := tell(events.Differs); f.Agreement != events.Differs || f.Note != "n" {
+	if f := tell(report.Differs); f.Agreement != report.Differs || f.Note != "n" {
 		t.Errorf("without doubt it is %+v", f)
 	}
 	x.doubt()
-	if f := tell(events.Differs); f.Agreement != events.Unseen || !strings.HasSuffix(f.Note, ": n") {
+	if f := tell(report.Differs); f.Agreement != report.Unseen || !strings.HasSuffix(f.Note, ": n") {
 		t.Errorf("in doubt it is %+v", f)
 	}
-	if f := tell(events.Agreed); f.Agreement != events.Agreed {
+	if f := tell(report.Agreed); f.Agreement != report.Agreed {
 		t.Errorf("what is explained is %+v in doubt", f)
 	}
 	x.world.now = x.doubted
-	if f := tell(events.Differs); f.Agreement != events.Differs {
+	if f := tell(report.Differs); f.Agreement != report.Differs {
 		t.Errorf("after the doubt it is %+v", f)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -210,7 +211,7 @@ func (s *stage) eventually(what string, missing func() string) {
 }
 
 // finds waits until the last finding about a key has this agreement.
-func (s *stage) finds(namespace string, want events.Agreement) (f events.Finding) {
+func (s *stage) finds(namespace string, want report.Agreement) (f report.Finding) {
 	s.t.Helper()
 	key := events.Key{Name: namespace}
 	s.eventually(fmt.Sprintf("%s of %s", want, namespace), func() string {
@@ -219,7 +220,7 @@ func (s *stage) finds(namespace string, want events.Agreement) (f events.Finding
 		if !there {
 			return "nothing was found"
 		}
-		f = events.Finding{}
+		f = report.Finding{}
 		must(s.t, events.DecodeJSON(m, &f))
 		if f.Agreement != want {
 			return fmt.Sprintf("%+v", f)
@@ -243,12 +244,12 @@ func TestBeside(t *testing.T) {
 	s.ready(service)
 	as := map[string]string{"a": "b"}
 	s.say(kinds.ServiceAccounts.Kind, "old", "copy", events.FieldManager, as)
-	s.finds("old", events.Agreed)
+	s.finds("old", report.Agreed)
 
 	s.say(kinds.ConfigMaps.Kind, "poisoned", "poison", "kubectl", nil)
 	s.say(kinds.ConfigMaps.Kind, "new", "m", "kubectl", nil)
 	s.say(kinds.ServiceAccounts.Kind, "new", "copy", events.FieldManager, as)
-	f := s.finds("new", events.Agreed)
+	f := s.finds("new", report.Agreed)
 	m, there, err := s.bus.At(t.Context(), subject.ShadowStream("copies"), f.Turn)
 	must(t, err)
 	var turn events.Turn
@@ -258,7 +259,7 @@ func TestBeside(t *testing.T) {
 
 	s.say(kinds.ConfigMaps.Kind, "wrong", "m", "kubectl", nil)
 	s.say(kinds.ServiceAccounts.Kind, "wrong", "copy", events.FieldManager, map[string]string{"a": "c"})
-	f = s.finds("wrong", events.Differs)
+	f = s.finds("wrong", report.Differs)
 	if len(f.Differences) != 1 || f.Differences[0].Ours != "b" || f.Differences[0].Theirs != "c" {
 		t.Errorf("differs in %+v", f.Differences)
 	}
@@ -269,7 +270,7 @@ func TestWhatKCMDoesNotDo(t *testing.T) {
 	s.told()
 	s.ready(s.run(200 * time.Millisecond))
 	s.say(kinds.ConfigMaps.Kind, "lost", "m", "kubectl", nil)
-	s.finds("lost", events.WeOnly)
+	s.finds("lost", report.WeOnly)
 }
 
 // After a gap it is unknown what happened, so no difference counts as unexplained.
@@ -280,7 +281,7 @@ func TestGap(t *testing.T) {
 	s.append(kinds.ConfigMaps.Name, subject.Mark(kinds.ConfigMaps.Name), events.Delta{Op: events.Gap})
 	s.say(kinds.ConfigMaps.Kind, "wrong", "m", "kubectl", nil)
 	s.say(kinds.ServiceAccounts.Kind, "wrong", "copy", events.FieldManager, map[string]string{"a": "c"})
-	s.finds("wrong", events.Unseen)
+	s.finds("wrong", report.Unseen)
 }
 
 // A log that is deleted and created again ends the session; the next session reads the new log.
@@ -304,7 +305,7 @@ func TestBeginsAnew(t *testing.T) {
 	s.ready(service)
 	s.say(kinds.ConfigMaps.Kind, "new", "m", "kubectl", nil)
 	s.say(kinds.ServiceAccounts.Kind, "new", "copy", events.FieldManager, map[string]string{"a": "b"})
-	s.finds("new", events.Agreed)
+	s.finds("new", report.Agreed)
 }
 
 func TestConfig(t *testing.T) {
@@ -346,7 +347,7 @@ func TestAControllerIsLeftOut(t *testing.T) {
 		return ""
 	})
 	s.say(kinds.ServiceAccounts.Kind, "again", "copy", "kube-controller-manager", map[string]string{"a": "b"})
-	s.finds("again", events.Agreed)
+	s.finds("again", report.Agreed)
 	if _, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.Finding("copies", events.Key{Name: "left"})); err != nil || there {
 		t.Errorf("what was left out has a finding: %t, %v", there, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -386,7 +387,7 @@ func (x *session) tell(ctx context.Context, d *engine, found []shadow.Found) err
 	now := x.rounds.ago(0)
 	for _, f := range found {
 		if !f.Agreement.Explained() && x.world.now.Before(x.doubted) {
-			f.Agreement, f.Note = events.Unseen, "the record has a gap here, or was not in order: "+f.Note
+			f.Agreement, f.Note = report.Unseen, "the record has a gap here, or was not in order: "+f.Note
 		}
 		d.kept = append(d.kept, kept{f, now})
 	}

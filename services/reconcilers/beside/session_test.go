@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
@@ -111,12 +112,12 @@ func run(long time.Duration, all ...*replica) {
 	}
 }
 
-func (s *stage) expect(what string, want ...events.Agreement) {
+func (s *stage) expect(what string, want ...report.Agreement) {
 	s.t.Helper()
-	var found []events.Agreement
+	var found []report.Agreement
 	must(s.t, s.bus.Read(s.t.Context(), bus.Passage{Stream: subject.ShadowStream(copies.Name)}, func(batch []events.Message) error {
 		for _, m := range batch {
-			var f events.Finding
+			var f report.Finding
 			if events.DecodeJSON(m, &f) == nil && f.Agreement != "" {
 				found = append(found, f.Agreement)
 			}
@@ -145,7 +146,7 @@ func TestStandsStill(t *testing.T) {
 		run(2*tick, r)
 		r.reads(kinds.ConfigMaps.Kind)
 		run(5*time.Second, r)
-		s.expect("a create whose cause was read after a stall", events.Coalesced, events.Agreed)
+		s.expect("a create whose cause was read after a stall", report.Coalesced, report.Agreed)
 	})
 }
 
@@ -161,7 +162,7 @@ func TestStandsStillForLong(t *testing.T) {
 		run(2*tick, r)
 		r.reads(kinds.ServiceAccounts.Kind)
 		run(5*time.Second, r)
-		s.expect("a create in a stall", events.Agreed)
+		s.expect("a create in a stall", report.Agreed)
 	})
 }
 
@@ -176,7 +177,7 @@ func TestSlowRounds(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			r.round()
 		}
-		s.expect("what KCM does not do", events.WeOnly)
+		s.expect("what KCM does not do", report.WeOnly)
 	})
 }
 
@@ -194,7 +195,7 @@ func TestReadAndNotTakenIn(t *testing.T) {
 		r.order.push(<-r.inbox)
 		r.reads(kinds.ConfigMaps.Kind)
 		run(3*time.Second, r)
-		s.expect("a create whose cause was read", events.Coalesced, events.Agreed)
+		s.expect("a create whose cause was read", report.Coalesced, report.Agreed)
 	})
 }
 
@@ -217,9 +218,9 @@ func TestBothTell(t *testing.T) {
 			read()
 			s.ends(kinds.ConfigMaps.Kind, "unowned", "m")
 			read()
-			s.expect("what is not wanted any more", events.Vanished)
+			s.expect("what is not wanted any more", report.Vanished)
 			run(12*time.Second, a, b)
-			s.expect("what KCM does not do", events.Vanished, events.WeOnly)
+			s.expect("what KCM does not do", report.Vanished, report.WeOnly)
 		})
 	}
 }
@@ -239,19 +240,19 @@ func TestNoReplicaIsFirst(t *testing.T) {
 			run(2*time.Second, a, b)
 		}
 		create("before")
-		s.expect("one tells", events.Agreed)
+		s.expect("one tells", report.Agreed)
 		a.first = false
 		create("between")
-		s.expect("no replica tells", events.Agreed)
+		s.expect("no replica tells", report.Agreed)
 		b.first = true
 		run(tick, a, b)
-		s.expect("another one tells", events.Agreed, events.Agreed)
+		s.expect("another one tells", report.Agreed, report.Agreed)
 		b.first = false
 		create("lost")
 		run(2*handover, a, b)
 		b.first = true
 		run(tick, a, b)
-		s.expect("what was long ago", events.Agreed, events.Agreed)
+		s.expect("what was long ago", report.Agreed, report.Agreed)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/workqueue"
 )
@@ -159,7 +160,7 @@ func (d *Engine) reportDivergence(r events.Result) {
 		return
 	}
 	d.suspected[kind] = d.now
-	damage := events.Damage{Kind: kind, Suspected: true, About: r.Ref, UID: r.UID, Removed: r.Removed || r.Status == events.Absent}
+	damage := report.Damage{Kind: kind, Suspected: true, About: r.Ref, UID: r.UID, Removed: r.Removed || r.Status == events.Absent}
 	is, seen := "there", "it is not"
 	if damage.Removed {
 		is, seen = "gone", "it is there"

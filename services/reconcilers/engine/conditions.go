@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
@@ -25,32 +26,32 @@ type hold struct {
 // condition is one row: a condition under which a key waits. holds takes since when the key has
 // wanted a turn.
 type condition struct {
-	name  events.Condition
+	name  report.Condition
 	holds func(d *Engine, e *entry, since time.Time) (hold, bool)
 }
 
 // conditions are all conditions. One that explains others comes before them. A key for which
 // none holds has all that it wants.
 var conditions = []condition{
-	{events.NoLease, func(d *Engine, _ *entry, since time.Time) (hold, bool) {
+	{report.NoLease, func(d *Engine, _ *entry, since time.Time) (hold, bool) {
 		return hold{since: since}, d.settings.Leased && d.lease.writer == ""
 	}},
-	{events.OtherReplica, func(d *Engine, e *entry, since time.Time) (hold, bool) {
+	{report.OtherReplica, func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		return hold{since: since}, !d.owns(e.key)
 	}},
-	{events.Parked, func(_ *Engine, e *entry, _ time.Time) (hold, bool) {
+	{report.Parked, func(_ *Engine, e *entry, _ time.Time) (hold, bool) {
 		if e.parked == nil || e.dirty {
 			return hold{}, false
 		}
 		return hold{since: e.parked.At, about: e.parked.Reason}, true
 	}},
-	{events.NoOutcome, (*Engine).noOutcome},
-	{events.NotSeen, (*Engine).notSeen},
-	{events.BusRefuses, (*Engine).refused},
-	{events.EpochNotTold, inconsistent(events.EpochNotTold)},
-	{events.CacheInconsistent, inconsistent(events.CacheInconsistent)},
-	{events.BackingOff, (*Engine).backingOff},
-	{events.KeysWait, func(d *Engine, e *entry, since time.Time) (hold, bool) {
+	{report.NoOutcome, (*Engine).noOutcome},
+	{report.NotSeen, (*Engine).notSeen},
+	{report.BusRefuses, (*Engine).refused},
+	{report.EpochNotTold, inconsistent(report.EpochNotTold)},
+	{report.CacheInconsistent, inconsistent(report.CacheInconsistent)},
+	{report.BackingOff, (*Engine).backingOff},
+	{report.KeysWait, func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		return hold{since: d.moved(since), about: e.key.String()}, e.wants()
 	}},
 }
@@ -92,7 +93,7 @@ func (d *Engine) refused(e *entry, since time.Time) (hold, bool) {
 
 // inconsistent: the key's turn rests on kinds that the memory does not hold as of one moment,
 // for the reason that a condition names.
-func inconsistent(name events.Condition) func(*Engine, *entry, time.Time) (hold, bool) {
+func inconsistent(name report.Condition) func(*Engine, *entry, time.Time) (hold, bool) {
 	return func(d *Engine, e *entry, since time.Time) (hold, bool) {
 		if !slices.Contains(d.inconsistent, e) {
 			return hold{}, false
@@ -115,7 +116,7 @@ func (d *Engine) moved(since time.Time) time.Time {
 }
 
 // firstHold is the first condition that holds a key back; ok is false if none does.
-func (d *Engine) firstHold(e *entry, since time.Time) (name events.Condition, h hold, ok bool) {
+func (d *Engine) firstHold(e *entry, since time.Time) (name report.Condition, h hold, ok bool) {
 	for _, c := range conditions {
 		if h, ok := c.holds(d, e, since); ok {
 			return c.name, h, true
@@ -125,12 +126,12 @@ func (d *Engine) firstHold(e *entry, since time.Time) (name events.Condition, h 
 }
 
 // Key is the state of a key, with the check of every condition.
-func (d *Engine) Key(key events.Key) events.KeyState {
+func (d *Engine) Key(key events.Key) report.KeyState {
 	e, known := d.entries[key]
 	if !known {
 		e = &entry{key: key}
 	}
-	k := events.KeyState{
+	k := report.KeyState{
 		Known: known, Reason: "nothing asks for a turn", Write: e.write.state(), Status: e.status.state(),
 		WakeAt: timeOrNil(e.wake), Causes: slices.Clone(e.Triggers),
 	}
@@ -150,8 +151,8 @@ func (d *Engine) Key(key events.Key) events.KeyState {
 }
 
 // checked adds one check to a key's state.
-func checked(k *events.KeyState, name events.Condition, h hold, holds bool) {
-	c := events.KeyCheck{Condition: name, Reason: name.Reason(), Holds: holds}
+func checked(k *report.KeyState, name report.Condition, h hold, holds bool) {
+	c := report.KeyCheck{Condition: name, Reason: name.Reason(), Holds: holds}
 	if holds {
 		c.Since, c.Until, c.About = timeOrNil(h.since), timeOrNil(h.until), h.about
 		if k.Waits == "" {
@@ -168,8 +169,8 @@ func timeOrNil(at time.Time) *time.Time {
 	return &at
 }
 
-func (l *lane) state() events.LaneState {
-	s := events.LaneState{Turn: l.turn, Outcome: l.outcome, Failures: l.failures}
+func (l *lane) state() report.LaneState {
+	s := report.LaneState{Turn: l.turn, Outcome: l.outcome, Failures: l.failures}
 	for _, u := range l.effects {
 		s.Unseen = append(s.Unseen, u.Result.Ref)
 	}
@@ -181,8 +182,8 @@ const LongWait = 10 * time.Second
 
 // Waiting counts, by condition, the keys that have waited for [LongWait] without a known end,
 // and names the one that has waited longest.
-func (d *Engine) Waiting() map[events.Condition]Waiting {
-	found := map[events.Condition]Waiting{}
+func (d *Engine) Waiting() map[report.Condition]Waiting {
+	found := map[report.Condition]Waiting{}
 	for e, since := range d.pending {
 		if !e.wants() || d.entries[e.key] != e {
 			continue
@@ -213,7 +214,7 @@ type Waiting struct {
 // for a kind to be read, an epoch to be listed, an outcome to come. A wait that does not end
 // looks like a controller that has nothing to do. So an engine keeps which keys want something,
 // and when each sort of wait last ended. Where the oldest wait has lasted for
-// [events.StallAfter], the engine names its condition. Waits that end by time, such as a
+// [report.StallAfter], the engine names its condition. Waits that end by time, such as a
 // back-off, do not count, and neither does a parked key.
 
 // waitRecord is what an engine records of its waits.
@@ -265,21 +266,21 @@ func (d *Engine) Working() bool {
 }
 
 // Stall is the condition under which the engine has had work and decided nothing for
-// [events.StallAfter]; ok is false when there is none.
-func (d *Engine) Stall() (s events.Stall, ok bool) {
+// [report.StallAfter]; ok is false when there is none.
+func (d *Engine) Stall() (s report.Stall, ok bool) {
 	waits := d.waits()
 	oldest := slices.MinFunc(append(waits, wait{since: d.now}), func(a, b wait) int { return a.since.Compare(b.since) })
-	if d.now.Sub(oldest.since) < events.StallAfter {
+	if d.now.Sub(oldest.since) < report.StallAfter {
 		return s, false
 	}
-	return events.Stall{
+	return report.Stall{
 		Controller: d.name, Condition: oldest.condition, Detail: oldest.detail(), Since: oldest.since, Work: len(d.pending),
 	}, true
 }
 
 // wait is one condition for which work waits.
 type wait struct {
-	condition events.Condition
+	condition report.Condition
 	since     time.Time
 	about     []string // sorted
 }
@@ -342,7 +343,7 @@ func (e *entry) awaitsLane(l *lane) bool { return !l.settled() && (e.known || l.
 
 // whyShut is why the engine is shut.
 func (d *Engine) whyShut(since time.Time) wait {
-	w := wait{condition: events.NotRead, since: since}
+	w := wait{condition: report.NotRead, since: since}
 	for kind := range d.shut {
 		switch {
 		case kind == unfound:
@@ -352,9 +353,9 @@ func (d *Engine) whyShut(since time.Time) wait {
 		}
 		switch {
 		case d.listingEpoch[kind]:
-			w.condition = events.EpochNotTold
-		case d.forgotten[kind] && w.condition == events.NotRead:
-			w.condition = events.CacheInconsistent
+			w.condition = report.EpochNotTold
+		case d.forgotten[kind] && w.condition == report.NotRead:
+			w.condition = report.CacheInconsistent
 		}
 	}
 	slices.Sort(w.about)
@@ -363,11 +364,11 @@ func (d *Engine) whyShut(since time.Time) wait {
 
 // whyInconsistent is why keys wait for a consistent snapshot.
 func (d *Engine) whyInconsistent() wait {
-	w := wait{condition: events.CacheInconsistent, since: d.heldSince}
+	w := wait{condition: report.CacheInconsistent, since: d.heldSince}
 	d.cache.View(d.name, nil, func(s cache.Snapshot) {
 		all := s.InconsistentKinds()
 		if newest, skewed := s.EpochSkew(); skewed {
-			w.condition, all = events.EpochNotTold, s.Lagging(newest)
+			w.condition, all = report.EpochNotTold, s.Lagging(newest)
 		}
 		for _, kind := range all {
 			w.about = append(w.about, string(kind))
@@ -380,7 +381,7 @@ func (d *Engine) whyInconsistent() wait {
 // keyHolds are the conditions that hold single keys back. Each counts since its oldest key
 // began to wait, or since the condition last released a key.
 func (d *Engine) keyHolds() []wait {
-	found := map[events.Condition]*wait{}
+	found := map[report.Condition]*wait{}
 	for e, since := range d.pending {
 		if slices.Contains(d.inconsistent, e) {
 			continue // [Engine.whyInconsistent] reports the condition of all of these
@@ -400,7 +401,7 @@ func (d *Engine) keyHolds() []wait {
 		}
 	}
 	var all []wait
-	for _, condition := range events.Conditions() {
+	for _, condition := range report.Conditions() {
 		if w := found[condition]; w != nil {
 			slices.Sort(w.about)
 			all = append(all, *w)

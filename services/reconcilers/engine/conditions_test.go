@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // TestEveryWaitOfAKeyIsNamed: for each sort of wait, the key's state names the condition, its
@@ -17,28 +18,28 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 	full := errors.New("the disk is full")
 	for name, tc := range map[string]struct {
 		reach func(o *office)
-		waits events.Condition
+		waits report.Condition
 		about string
 		until time.Duration // after the question; 0: time does not end it
 	}{
 		"nothing asks for a turn": {reach: func(o *office) { o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, "")) }},
-		"another replica has it":  {reach: func(o *office) { o.engine.Own(0) }, waits: events.OtherReplica},
+		"another replica has it":  {reach: func(o *office) { o.engine.Own(0) }, waits: report.OtherReplica},
 		"a kind is not read": {reach: func(o *office) {
 			o.engine.Shut(kinds.Pods.Name)
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-		}, waits: events.NotRead, about: "pods"},
+		}, waits: report.NotRead, about: "pods"},
 		"an epoch is not told to its end": {reach: func(o *office) {
 			o.engine.askedAll = true
 			o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 0), 1)
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 			o.pass(time.Second)
-		}, waits: events.EpochNotTold, about: "pods"},
+		}, waits: report.EpochNotTold, about: "pods"},
 		"another kind is told in a newer epoch": {reach: func(o *office) {
 			o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "2", 0), 1)
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 			o.recalled(Past{}, Past{})
 			o.pass(time.Second)
-		}, waits: events.EpochNotTold, about: "replicasets.apps"},
+		}, waits: report.EpochNotTold, about: "replicasets.apps"},
 		"it is parked": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
 			for range 20 {
@@ -51,24 +52,24 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 				}
 				o.stored = nil
 			}
-		}, waits: events.Parked, about: "panic: a set that breaks"},
-		"its turn has no outcome": {reach: func(o *office) { acted(o) }, waits: events.NoOutcome, about: "no writer says that it is there"},
+		}, waits: report.Parked, about: "panic: a set that breaks"},
+		"its turn has no outcome": {reach: func(o *office) { acted(o) }, waits: report.NoOutcome, about: "no writer says that it is there"},
 		"its effects are not seen": {reach: func(o *office) {
 			acted(o)
 			o.outcome(events.LaneWrite, 10, created("p", "5"))
-		}, waits: events.NotSeen, about: "pods"},
+		}, waits: report.NotSeen, about: "pods"},
 		"the bus does not answer": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-		}, waits: events.BusRefuses, about: "it does not answer"},
+		}, waits: report.BusRefuses, about: "it does not answer"},
 		"the bus refuses": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 			o.recalled(Past{}, Past{})
 			o.take(events.LaneWrite)
 			o.answer(events.LaneWrite, 0, full)
-		}, waits: events.BusRefuses, about: full.Error()},
+		}, waits: report.BusRefuses, about: full.Error()},
 		"it backs off": {reach: func(o *office) {
 			o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
-		}, waits: events.BackingOff, until: 5 * time.Millisecond},
+		}, waits: report.BackingOff, until: 5 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := open(t, Settings{})
@@ -117,7 +118,7 @@ func TestAKeyTellsOfItsTurns(t *testing.T) {
 	}
 	acted(o)
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
-	want := events.LaneState{Turn: 10, Outcome: 10, Unseen: []events.Ref{{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}}
+	want := report.LaneState{Turn: 10, Outcome: 10, Unseen: []events.Ref{{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}}
 	if k := o.engine.Key(web); !k.Known || !cmp.Equal(k.Write, want) {
 		t.Errorf("it says %+v, want %+v", k.Write, want)
 	}
@@ -134,7 +135,7 @@ func TestKeysThatWaitForLongAreCounted(t *testing.T) {
 	}
 	since := o.now.Add(1 - LongWait)
 	o.pass(1)
-	want := map[events.Condition]Waiting{events.NoOutcome: {Keys: 1, Oldest: web, Since: since, About: "no writer says that it is there"}}
+	want := map[report.Condition]Waiting{report.NoOutcome: {Keys: 1, Oldest: web, Since: since, About: "no writer says that it is there"}}
 	if w := o.engine.Waiting(); !cmp.Equal(w, want) {
 		t.Errorf("it says %+v, want %+v", w, want)
 	}
@@ -156,32 +157,32 @@ func TestWhichConditionsHoldAKey(t *testing.T) {
 	hour := func(d *Engine) time.Time { return d.now.Add(time.Hour) }
 	for what, c := range map[string]struct {
 		change func(*Engine, *entry)
-		name   events.Condition
+		name   report.Condition
 		about  string
 		until  bool
 	}{
 		"at rest":                     {func(*Engine, *entry) {}, "", "", false},
 		"at rest, and the bus away":   {func(d *Engine, _ *entry) { d.storeRefusal.err, d.recallRefusal.err = away, away }, "", "", false},
 		"at rest, to be looked at":    {func(d *Engine, e *entry) { e.requeueTime = hour(d) }, "", "", false},
-		"it wants a turn":             {func(_ *Engine, e *entry) { e.dirty = true }, events.KeysWait, web.String(), false},
-		"parked":                      {func(_ *Engine, e *entry) { e.parked = &Parked{Reason: "it breaks"} }, events.Parked, "it breaks", false},
-		"parked, and asked for":       {func(_ *Engine, e *entry) { e.parked, e.dirty = &Parked{}, true }, events.KeysWait, web.String(), false},
-		"a report without an outcome": {func(_ *Engine, e *entry) { e.status.turn = 7 }, events.NoOutcome, "no writer says that it is there", false},
-		"a turn that is being stored": {func(d *Engine, e *entry) { e.status.turn, e.status.storing, e.round = 7, d.now, &round{} }, events.BusRefuses, "it does not answer", false},
-		"a report that is not seen":   {func(_ *Engine, e *entry) { e.status.effects = []effect{of("nodes", "n", "u", "5", false)} }, events.NotSeen, "nodes", false},
-		"no turn is taken":            {func(d *Engine, e *entry) { e.dirty, d.storeRefusal.err = true, away }, events.BusRefuses, "away", false},
-		"nothing is recalled":         {func(d *Engine, e *entry) { e.dirty, d.recallRefusal.err = true, away }, events.BusRefuses, "away", false},
-		"a round goes on":             {func(_ *Engine, e *entry) { e.round = &round{} }, events.BusRefuses, "it does not answer", false},
-		"it is being set aside":       {func(_ *Engine, e *entry) { e.parking = "it breaks" }, events.BusRefuses, "it does not answer", false},
+		"it wants a turn":             {func(_ *Engine, e *entry) { e.dirty = true }, report.KeysWait, web.String(), false},
+		"parked":                      {func(_ *Engine, e *entry) { e.parked = &Parked{Reason: "it breaks"} }, report.Parked, "it breaks", false},
+		"parked, and asked for":       {func(_ *Engine, e *entry) { e.parked, e.dirty = &Parked{}, true }, report.KeysWait, web.String(), false},
+		"a report without an outcome": {func(_ *Engine, e *entry) { e.status.turn = 7 }, report.NoOutcome, "no writer says that it is there", false},
+		"a turn that is being stored": {func(d *Engine, e *entry) { e.status.turn, e.status.storing, e.round = 7, d.now, &round{} }, report.BusRefuses, "it does not answer", false},
+		"a report that is not seen":   {func(_ *Engine, e *entry) { e.status.effects = []effect{of("nodes", "n", "u", "5", false)} }, report.NotSeen, "nodes", false},
+		"no turn is taken":            {func(d *Engine, e *entry) { e.dirty, d.storeRefusal.err = true, away }, report.BusRefuses, "away", false},
+		"nothing is recalled":         {func(d *Engine, e *entry) { e.dirty, d.recallRefusal.err = true, away }, report.BusRefuses, "away", false},
+		"a round goes on":             {func(_ *Engine, e *entry) { e.round = &round{} }, report.BusRefuses, "it does not answer", false},
+		"it is being set aside":       {func(_ *Engine, e *entry) { e.parking = "it breaks" }, report.BusRefuses, "it does not answer", false},
 		"a kind is inconsistent": {func(d *Engine, e *entry) {
 			e.dirty, d.inconsistent = true, []*entry{e}
 			disagree(d.cache, kinds.Pods.Kind)
-		}, events.CacheInconsistent, "pods", false},
-		"another key waits for it":    {func(d *Engine, e *entry) { e.dirty, d.inconsistent = true, []*entry{{}} }, events.KeysWait, web.String(), false},
-		"its write backs off":         {func(d *Engine, e *entry) { e.dirty, e.write.notBefore = true, hour(d) }, events.BackingOff, "", true},
-		"its report backs off":        {func(d *Engine, e *entry) { e.dirty, e.status.notBefore = true, hour(d) }, events.BackingOff, "", true},
-		"it is to be looked at later": {func(d *Engine, e *entry) { e.dirty, e.requeueTime = true, hour(d) }, events.BackingOff, "", true},
-		"it was to be looked at now":  {func(d *Engine, e *entry) { e.dirty, e.until = true, d.now }, events.KeysWait, web.String(), false},
+		}, report.CacheInconsistent, "pods", false},
+		"another key waits for it":    {func(d *Engine, e *entry) { e.dirty, d.inconsistent = true, []*entry{{}} }, report.KeysWait, web.String(), false},
+		"its write backs off":         {func(d *Engine, e *entry) { e.dirty, e.write.notBefore = true, hour(d) }, report.BackingOff, "", true},
+		"its report backs off":        {func(d *Engine, e *entry) { e.dirty, e.status.notBefore = true, hour(d) }, report.BackingOff, "", true},
+		"it is to be looked at later": {func(d *Engine, e *entry) { e.dirty, e.requeueTime = true, hour(d) }, report.BackingOff, "", true},
+		"it was to be looked at now":  {func(d *Engine, e *entry) { e.dirty, e.until = true, d.now }, report.KeysWait, web.String(), false},
 	} {
 		d := open(t, Settings{}).engine
 		e := d.entry(web)
@@ -203,7 +204,7 @@ func TestTheFirstConditionIsNamed(t *testing.T) {
 	o.engine.entries[web].dirty = true
 	o.engine.Shut(kinds.Pods.Name)
 	k := o.engine.Key(web)
-	var holds []events.Condition
+	var holds []report.Condition
 	for _, c := range k.Checks {
 		if c.Holds {
 			holds = append(holds, c.Condition)
@@ -211,7 +212,7 @@ func TestTheFirstConditionIsNamed(t *testing.T) {
 			t.Errorf("what does not hold says %+v", c)
 		}
 	}
-	if k.Waits != events.NotRead || !cmp.Equal(holds, []events.Condition{events.NotRead, events.NoOutcome, events.KeysWait}) {
+	if k.Waits != report.NotRead || !cmp.Equal(holds, []report.Condition{report.NotRead, report.NoOutcome, report.KeysWait}) {
 		t.Errorf("it waits for %s; %v hold", k.Waits, holds)
 	}
 	if k.Checks[4].Since == nil || !k.Checks[4].Since.Equal(epoch) {
@@ -238,7 +239,7 @@ func TestWhichKeyHasWaitedLongest(t *testing.T) {
 	parked := o.engine.entry(events.Key{Name: "parked"})
 	parked.parked, parked.known, parked.write.turn = &Parked{}, true, 7
 	o.engine.pending[parked] = epoch
-	want := map[events.Condition]Waiting{events.NoOutcome: {Keys: 3, Oldest: events.Key{Name: "b"}, Since: epoch, About: "no writer says that it is there"}}
+	want := map[report.Condition]Waiting{report.NoOutcome: {Keys: 3, Oldest: events.Key{Name: "b"}, Since: epoch, About: "no writer says that it is there"}}
 	if w := o.engine.Waiting(); !cmp.Equal(w, want) {
 		t.Errorf("it says %+v, want %+v", w, want)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -66,7 +67,7 @@ type Settings struct {
 	// Attempts is how often a key may break before it is parked; 0 means 5.
 	Attempts int
 	// Leased: the controller moves with a Lease, and the engine decides only while a writer holds
-	// that ([events.Heartbeat].Leads).
+	// that ([report.Heartbeat].Leads).
 	Leased bool
 	// Led is told whether a writer holds the Lease, each time that this changes; must not block, may
 	// be nil.
@@ -75,7 +76,7 @@ type Settings struct {
 	Trace *trace.Tracer
 	// Suspect is told of a kind whose state has contradicted the API server for long, and why;
 	// must not block, may be nil.
-	Suspect func(events.Damage)
+	Suspect func(report.Damage)
 	// Waited is told how long each key waited in the queue; may be nil.
 	Waited func(time.Duration)
 	// Answered is told how each turn ended, as an HTTP status: 200 for a turn without commands

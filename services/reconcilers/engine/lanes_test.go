@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // counts checks an engine's Tally, and the number of calls in flight.
@@ -185,7 +186,7 @@ func TestWhichOutcomesAreRemembered(t *testing.T) {
 // A suspicion is reported once in ten seconds, with the API server's answer.
 func TestASuspicionIsToldOnceInTenSeconds(t *testing.T) {
 	var told []string
-	o := open(t, Settings{Suspect: func(d events.Damage) { told = append(told, fmt.Sprint(d.Kind, " ", d.Hole.Reason)) }})
+	o := open(t, Settings{Suspect: func(d report.Damage) { told = append(told, fmt.Sprint(d.Kind, " ", d.Hole.Reason)) }})
 	gone := events.Result{Ref: events.Ref{Kind: "pods", Name: "p"}, UID: "u", Removed: true}
 	there := events.Result{Ref: events.Ref{Kind: "nodes", Name: "n"}, UID: "u", Status: events.Unchanged, Version: "5"}
 	absent := events.Result{Ref: events.Ref{Kind: "jobs.batch", Name: "j"}, UID: "u", Status: events.Absent}
@@ -239,7 +240,7 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 func TestAKeyThatBacksOffDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{Backoff: time.Hour, MaxBackoff: time.Hour})
 	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed})
-	o.pass(2 * events.StallAfter)
+	o.pass(2 * report.StallAfter)
 	o.flows()
 	o.engine.inconsistent = []*entry{{}}
 	o.engine.pending = map[*entry]time.Time{}

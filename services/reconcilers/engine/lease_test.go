@@ -7,12 +7,13 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/shard"
 )
 
 // leads is a heartbeat of a writer that holds the Lease.
-func leads(writer string, token uint64) events.Heartbeat {
-	return events.Heartbeat{Writer: writer, Leads: map[string]uint64{"toy": token}}
+func leads(writer string, token uint64) report.Heartbeat {
+	return report.Heartbeat{Writer: writer, Leads: map[string]uint64{"toy": token}}
 }
 
 // The engine of a leased controller decides nothing until a writer holds the Lease, and then asks about
@@ -23,16 +24,16 @@ func TestALeasedControllerWaitsForTheLease(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.engine.Own(shard.All)
 	o.engine.Ask(web)
-	o.engine.Heartbeat(events.Heartbeat{Writer: "other"})
-	o.engine.Heartbeat(events.Heartbeat{Writer: "other", Leads: map[string]uint64{"job": 3}})
+	o.engine.Heartbeat(report.Heartbeat{Writer: "other"})
+	o.engine.Heartbeat(report.Heartbeat{Writer: "other", Leads: map[string]uint64{"job": 3}})
 	if o.run(); len(o.recalls) > 0 || len(o.engine.entries) > 0 || len(told) > 0 {
 		t.Fatalf("without the Lease a key is looked at: recalls %v, %d keys known, told %v", o.recalls, len(o.engine.entries), told)
 	}
-	if k := o.engine.Key(web); k.Waits != events.NoLease {
+	if k := o.engine.Key(web); k.Waits != report.NoLease {
 		t.Errorf("the key waits because %s", k.Reason)
 	}
 	o.engine.Heartbeat(leads("w", 7))
-	if k := o.engine.Key(web); k.Waits == events.NoLease || k.Waits == events.OtherReplica {
+	if k := o.engine.Key(web); k.Waits == report.NoLease || k.Waits == report.OtherReplica {
 		t.Errorf("with the Lease the key waits because %s", k.Reason)
 	}
 	o.run()
@@ -66,11 +67,11 @@ func (o *office) looks(version int) bool {
 // is silent for too long. What other writers say does not matter.
 func TestTheEndOfALease(t *testing.T) {
 	o := holding(t)
-	o.engine.Heartbeat(events.Heartbeat{Writer: "other"})
+	o.engine.Heartbeat(report.Heartbeat{Writer: "other"})
 	if !o.looks(2) {
 		t.Fatal("another writer's heartbeat ends the Lease")
 	}
-	o.engine.Heartbeat(events.Heartbeat{Writer: "w"})
+	o.engine.Heartbeat(report.Heartbeat{Writer: "w"})
 	if o.looks(3) {
 		t.Error("it decides without the Lease")
 	}
@@ -133,7 +134,7 @@ func TestALeaseAndAShare(t *testing.T) {
 func TestAControllerWithoutALease(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Heartbeat(leads("w", 7))
-	o.engine.Heartbeat(events.Heartbeat{Writer: "w"})
+	o.engine.Heartbeat(report.Heartbeat{Writer: "w"})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
 	if turn := o.take(events.LaneWrite); turn.Token != 0 {

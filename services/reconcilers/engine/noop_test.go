@@ -9,12 +9,13 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // haunted is an office whose set wants no pod and sees one that, by the API server, is gone.
 func haunted(t *testing.T, leaving bool) (o *office, suspicions *[]string) {
 	suspicions = new([]string)
-	o = open(t, Settings{Suspect: func(d events.Damage) { *suspicions = append(*suspicions, string(d.Kind)+": "+d.Hole.Reason) }})
+	o = open(t, Settings{Suspect: func(d report.Damage) { *suspicions = append(*suspicions, string(d.Kind)+": "+d.Hole.Reason) }})
 	ghost := aPod("ghost", "web", 1)
 	if leaving {
 		at := metav1.NewTime(epoch)
@@ -91,7 +92,7 @@ func TestAGhostIsReported(t *testing.T) {
 // disagreement about another object starts anew, and an agreement in between ends it.
 func TestWhenADisagreementIsSuspected(t *testing.T) {
 	var told int
-	o := open(t, Settings{Suspect: func(events.Damage) { told++ }})
+	o := open(t, Settings{Suspect: func(report.Damage) { told++ }})
 	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "", 1))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "", 2))
 	gone := func(called string) events.Outcome {
@@ -126,7 +127,7 @@ func TestWhenADisagreementIsSuspected(t *testing.T) {
 // An overdue effect is suspected when the memory contradicts it.
 func TestWhichOverdueEffectsAreSuspected(t *testing.T) {
 	var told []string
-	o := open(t, Settings{Suspect: func(d events.Damage) { told = append(told, d.About.Name) }})
+	o := open(t, Settings{Suspect: func(d report.Damage) { told = append(told, d.About.Name) }})
 	o.fold(kinds.Pods.Kind, events.Is, aPod("a", "", 1))
 	o.fold(kinds.Pods.Kind, events.Is, aPod("b", "", 2))
 	o.engine.now = o.engine.now.Add(time.Hour)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/shard"
 )
@@ -91,7 +92,7 @@ func (d *Engine) mayDecide() shard.Set {
 }
 
 // hearLease takes in whether a writer holds the Lease.
-func (d *Engine) hearLease(b events.Heartbeat) {
+func (d *Engine) hearLease(b report.Heartbeat) {
 	token, holds := b.Leads[d.name]
 	switch {
 	case !d.settings.Leased:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/workqueue"
@@ -269,7 +270,7 @@ const inFlightKept = 1024
 const mostInFlight = 1 << 16
 
 // Heartbeat takes in which turns a writer has in flight.
-func (d *Engine) Heartbeat(b events.Heartbeat) {
+func (d *Engine) Heartbeat(b report.Heartbeat) {
 	d.writersSeen = d.now
 	d.hearLease(b)
 	turns := b.InFlight(d.name)

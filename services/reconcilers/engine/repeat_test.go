@@ -10,13 +10,14 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // attend lets time pass while a writer reports its turns in flight.
 func (o *office) attend(d time.Duration, turns ...uint64) {
 	for ; d > 0; d -= time.Second {
 		o.pass(time.Second)
-		o.engine.Heartbeat(events.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": turns}})
+		o.engine.Heartbeat(report.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": turns}})
 	}
 }
 
@@ -145,13 +146,13 @@ func TestAnOrphanOfThePastIsRepeated(t *testing.T) {
 // one that waits in flight.
 func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 	for name, c := range map[string]struct {
-		heartbeat events.Heartbeat
+		heartbeat report.Heartbeat
 		waits     bool
 	}{
-		"behind a crowd":          {events.Heartbeat{Turns: map[string][]uint64{"toy": {8}}, Waiting: map[string][]uint64{"toy": {9}}, Full: []string{"toy"}}, true},
-		"waiting in flight":       {events.Heartbeat{Waiting: map[string][]uint64{"toy": {10}}}, true},
-		"passed over by a crowd":  {events.Heartbeat{Turns: map[string][]uint64{"toy": {8, 11}}, Full: []string{"toy"}}, false},
-		"another one has a crowd": {events.Heartbeat{Turns: map[string][]uint64{"other": {8}}, Full: []string{"other"}}, false},
+		"behind a crowd":          {report.Heartbeat{Turns: map[string][]uint64{"toy": {8}}, Waiting: map[string][]uint64{"toy": {9}}, Full: []string{"toy"}}, true},
+		"waiting in flight":       {report.Heartbeat{Waiting: map[string][]uint64{"toy": {10}}}, true},
+		"passed over by a crowd":  {report.Heartbeat{Turns: map[string][]uint64{"toy": {8, 11}}, Full: []string{"toy"}}, false},
+		"another one has a crowd": {report.Heartbeat{Turns: map[string][]uint64{"other": {8}}, Full: []string{"other"}}, false},
 	} {
 		o := begun(t, Settings{})
 		for range 21 {
@@ -180,7 +181,7 @@ func TestMadeUpTurnsInFlightAreBounded(t *testing.T) {
 		for i := range turns {
 			turns[i] = uint64(1000 + from*len(turns) + i)
 		}
-		o.engine.Heartbeat(events.Heartbeat{Writer: "ghost", Turns: map[string][]uint64{"toy": turns}})
+		o.engine.Heartbeat(report.Heartbeat{Writer: "ghost", Turns: map[string][]uint64{"toy": turns}})
 	}
 	if got := len(o.engine.inFlight); got > mostInFlight {
 		t.Errorf("%d turns are remembered, want %d at most", got, mostInFlight)
@@ -247,7 +248,7 @@ func TestForHowLongAWriterIsThere(t *testing.T) {
 func TestHowManyTurnsInFlightAreRemembered(t *testing.T) {
 	o := open(t, Settings{})
 	say := func(from, n uint64) {
-		b := events.Heartbeat{Turns: map[string][]uint64{"toy": nil}}
+		b := report.Heartbeat{Turns: map[string][]uint64{"toy": nil}}
 		for i := range n {
 			b.Turns["toy"] = append(b.Turns["toy"], from+i)
 		}
@@ -272,7 +273,7 @@ func TestHowManyTurnsInFlightAreRemembered(t *testing.T) {
 	is("after ten seconds, and no longer", 1025)
 	say(10_000, 70_000)
 	is("without a bound", 1<<16)
-	o.engine.Heartbeat(events.Heartbeat{Turns: map[string][]uint64{"toy": {90_000}}, Full: []string{"toy"}})
+	o.engine.Heartbeat(report.Heartbeat{Turns: map[string][]uint64{"toy": {90_000}}, Full: []string{"toy"}})
 	if o.engine.writerReached != 90_000 {
 		t.Errorf("a writer that is full of one turn has reached %d", o.engine.writerReached)
 	}
@@ -353,7 +354,7 @@ func TestSinceWhenATurnIsTheLast(t *testing.T) {
 func TestWhatAWriterSaysItHas(t *testing.T) {
 	o := open(t, Settings{})
 	heartbeat := func(full bool, turns ...uint64) {
-		b := events.Heartbeat{Turns: map[string][]uint64{"toy": turns}}
+		b := report.Heartbeat{Turns: map[string][]uint64{"toy": turns}}
 		if full {
 			b.Full = []string{"toy"}
 		}

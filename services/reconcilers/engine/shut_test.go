@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -156,12 +157,12 @@ func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	if !o.engine.shut[kinds.Pods.Name] || e.known || e.write.outcome != 0 || e.status.outcome != 0 || !cmp.Equal(o.known(), []string{"db", "web"}) {
 		t.Errorf("it is shut for %v, knows %v, and of one %+v", o.engine.shut, o.known(), e)
 	}
-	if w := o.engine.whyShut(epoch); w.condition != events.CacheInconsistent {
+	if w := o.engine.whyShut(epoch); w.condition != report.CacheInconsistent {
 		t.Errorf("it waits because of %s", w.condition)
 	}
 	o.engine.Open(kinds.Pods.Name)
 	o.engine.Shut(kinds.Pods.Name)
-	if w := o.engine.whyShut(epoch); w.condition != events.NotRead {
+	if w := o.engine.whyShut(epoch); w.condition != report.NotRead {
 		t.Errorf("when it is read for another reason it waits because of %s", w.condition)
 	}
 }

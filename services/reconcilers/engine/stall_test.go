@@ -8,18 +8,19 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
-// stalls demands that the engine names a condition after [events.StallAfter] and not before;
+// stalls demands that the engine names a condition after [report.StallAfter] and not before;
 // lasted is how long the wait has lasted already.
-func (o *office) stalls(lasted time.Duration, condition events.Condition, detail string) {
+func (o *office) stalls(lasted time.Duration, condition report.Condition, detail string) {
 	o.t.Helper()
-	o.pass(events.StallAfter - lasted - 1)
+	o.pass(report.StallAfter - lasted - 1)
 	o.flows()
 	o.pass(1)
 	s, stalled := o.engine.Stall()
-	if !stalled || s.Condition != condition || s.Detail != detail || s.Controller != "toy" || !s.Since.Equal(o.now.Add(-events.StallAfter)) {
+	if !stalled || s.Condition != condition || s.Detail != detail || s.Controller != "toy" || !s.Since.Equal(o.now.Add(-report.StallAfter)) {
 		o.t.Errorf("at %v it says %+v (stalled: %t), want %s about %q since 30 s ago", o.now, s, stalled, condition, detail)
 	}
 	if !o.engine.Working() {
@@ -53,17 +54,17 @@ func TestAKeyWaitsSinceItWantsSomething(t *testing.T) {
 	o.pass(time.Hour)
 	o.engine.Ask(web)
 	o.flows()
-	o.now = o.now.Add(events.StallAfter)
+	o.now = o.now.Add(report.StallAfter)
 	o.engine.Advance(o.now)
-	if s, stalled := o.engine.Stall(); !stalled || s.Condition != events.KeysWait {
-		t.Errorf("a key has waited for %v, and it says %+v (stalled: %t)", events.StallAfter, s, stalled)
+	if s, stalled := o.engine.Stall(); !stalled || s.Condition != report.KeysWait {
+		t.Errorf("a key has waited for %v, and it says %+v (stalled: %t)", report.StallAfter, s, stalled)
 	}
 }
 
 // No writer runs: the turn is stored, and no outcome comes.
 func TestATurnWithoutAnOutcomeStalls(t *testing.T) {
 	o := begun(t, Settings{})
-	o.stalls(0, events.NoOutcome, "no writer says that it is there")
+	o.stalls(0, report.NoOutcome, "no writer says that it is there")
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.flows()
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
@@ -75,7 +76,7 @@ func TestATurnWithoutAnOutcomeStalls(t *testing.T) {
 func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 	o := begun(t, Settings{})
 	for range 100 {
-		o.engine.Heartbeat(events.Heartbeat{Turns: map[string][]uint64{"toy": {10}}})
+		o.engine.Heartbeat(report.Heartbeat{Turns: map[string][]uint64{"toy": {10}}})
 		o.pass(time.Second)
 		o.flows()
 	}
@@ -85,7 +86,7 @@ func TestATurnInAWritersHandDoesNotStall(t *testing.T) {
 func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
-	o.stalls(0, events.NotSeen, "pods")
+	o.stalls(0, report.NotSeen, "pods")
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 5))
 	o.flows()
 }
@@ -95,14 +96,14 @@ func TestAnEffectThatIsNotSeenStalls(t *testing.T) {
 func TestAKindThatIsNeverReadStalls(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Shut(kinds.Pods.Name)
-	o.stalls(0, events.NotRead, "pods")
+	o.stalls(0, report.NotRead, "pods")
 	o.engine.Open(kinds.Pods.Name)
 	o.flows()
 	o.engine.Shut(kinds.Pods.Name)
 	o.pass(time.Hour)
 	o.flows() // nothing asks for a turn
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.stalls(0, events.NotRead, "pods")
+	o.stalls(0, report.NotRead, "pods")
 }
 
 // The watcher begins to list a kind in a new epoch, and does not finish.
@@ -111,7 +112,7 @@ func TestAnEpochThatIsNotToldToItsEndStalls(t *testing.T) {
 	o.engine.askedAll = true
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 0), 1)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-	o.stalls(0, events.EpochNotTold, "pods")
+	o.stalls(0, report.EpochNotTold, "pods")
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "2", 0), 1)
 	o.flows()
 }
@@ -122,7 +123,7 @@ func TestADamagedKindStalls(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	o.engine.Shut(kinds.Pods.Name)
 	o.engine.Forgot(kinds.Pods.Name, []events.Key{web})
-	o.stalls(0, events.CacheInconsistent, "pods")
+	o.stalls(0, report.CacheInconsistent, "pods")
 }
 
 // The bus refuses all turns.
@@ -131,7 +132,7 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
 	o.recalled(Past{}, Past{})
 	full := errors.New("the disk is full")
-	for end := o.now.Add(events.StallAfter); o.now.Before(end); {
+	for end := o.now.Add(report.StallAfter); o.now.Before(end); {
 		o.flows()
 		if len(o.stored) > 0 {
 			o.take(events.LaneWrite)
@@ -142,7 +143,7 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 		}
 		o.pass(time.Second)
 	}
-	if s, stalled := o.engine.Stall(); !stalled || s.Condition != events.BusRefuses || s.Detail != full.Error() {
+	if s, stalled := o.engine.Stall(); !stalled || s.Condition != report.BusRefuses || s.Detail != full.Error() {
 		t.Errorf("it says %+v (%t)", s, stalled)
 	}
 }
@@ -275,17 +276,17 @@ func TestWhyAnEngineIsShut(t *testing.T) {
 		for _, kind := range []kinds.Name{"pods", unfound, "nodes", "events"} {
 			d.Shut(kind)
 		}
-		is := func(want events.Condition) {
+		is := func(want report.Condition) {
 			t.Helper()
 			if w := d.whyShut(epoch); w.condition != want || !slices.Equal(w.about, []string{"events", "nodes", "pods", "the kinds that there are"}) || !w.since.Equal(epoch) {
 				t.Fatalf("it says %+v, want %s", w, want)
 			}
 		}
-		is(events.NotRead)
+		is(report.NotRead)
 		d.forgotten["nodes"] = true
-		is(events.CacheInconsistent)
+		is(report.CacheInconsistent)
 		d.listingEpoch["pods"] = true
-		is(events.EpochNotTold)
+		is(report.EpochNotTold)
 	}
 }
 
@@ -314,7 +315,7 @@ func TestSinceWhenAShutEngineWaits(t *testing.T) {
 			e.dirty, d.pending[e] = true, at(c.key)
 		}
 		waits := d.waits()
-		if c.want == 0 && len(waits) != 0 || c.want > 0 && (len(waits) != 1 || waits[0].condition != events.NotRead || !waits[0].since.Equal(at(c.want))) {
+		if c.want == 0 && len(waits) != 0 || c.want > 0 && (len(waits) != 1 || waits[0].condition != report.NotRead || !waits[0].since.Equal(at(c.want))) {
 			t.Errorf("%s: it waits for %+v", what, waits)
 		}
 	}
@@ -329,17 +330,17 @@ func TestWhyAViewIsUnclear(t *testing.T) {
 	}
 	for what, c := range map[string]struct {
 		change    func(*cache.Cache)
-		condition events.Condition
+		condition report.Condition
 		about     []string
 	}{
-		"one is inconsistent": {func(c *cache.Cache) { disagree(c, pods); disagree(c, nodes) }, events.CacheInconsistent, []string{"pods"}},
-		"two are":             {func(c *cache.Cache) { disagree(c, pods); disagree(c, sets) }, events.CacheInconsistent, []string{"pods", "replicasets.apps"}},
-		"one lags":            {func(c *cache.Cache) { marked(c, pods, 1); disagree(c, sets) }, events.EpochNotTold, []string{"replicasets.apps"}},
+		"one is inconsistent": {func(c *cache.Cache) { disagree(c, pods); disagree(c, nodes) }, report.CacheInconsistent, []string{"pods"}},
+		"two are":             {func(c *cache.Cache) { disagree(c, pods); disagree(c, sets) }, report.CacheInconsistent, []string{"pods", "replicasets.apps"}},
+		"one lags":            {func(c *cache.Cache) { marked(c, pods, 1); disagree(c, sets) }, report.EpochNotTold, []string{"replicasets.apps"}},
 		"one lags unmarked": {func(c *cache.Cache) {
 			c.Fold(pods.Name, []events.Message{inEpoch(delta(pods, events.Is, aPod("p", "", 1), 1), 2)})
 			marked(c, sets, 2)
-		}, events.EpochNotTold, []string{"pods"}},
-		"both lag": {func(c *cache.Cache) { marked(c, nodes, 1) }, events.EpochNotTold, []string{"pods", "replicasets.apps"}},
+		}, report.EpochNotTold, []string{"pods"}},
+		"both lag": {func(c *cache.Cache) { marked(c, nodes, 1) }, report.EpochNotTold, []string{"pods", "replicasets.apps"}},
 	} {
 		for range 5 {
 			o := open(t, Settings{})
@@ -385,8 +386,8 @@ func TestWhatHoldsSingleKeys(t *testing.T) {
 		t.Fatalf("they wait under %+v", all)
 	}
 	for i, want := range []wait{
-		{events.NoOutcome, epoch.Add(time.Second), []string{"no writer says that it is there"}},
-		{events.NotSeen, epoch.Add(4 * time.Second), []string{"pods", "replicasets.apps"}},
+		{report.NoOutcome, epoch.Add(time.Second), []string{"no writer says that it is there"}},
+		{report.NotSeen, epoch.Add(4 * time.Second), []string{"pods", "replicasets.apps"}},
 	} {
 		if got := all[i]; got.condition != want.condition || !got.since.Equal(want.since) || !slices.Equal(got.about, want.about) {
 			t.Errorf("they wait under %+v, want %+v", got, want)

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 )
 
-// Read decodes the writer's answer to a question, such as [events.Users], into the value
+// Read decodes the writer's answer to a question, such as [query.Users], into the value
 // that answer points to. Controllers may let go of an object that an answer does not
 // name. So Read refuses a body that could pass for an empty answer by mistake: an unknown
 // field means that the answer belongs to another question or comes from a newer writer.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -31,13 +32,13 @@ func TestAnAnswerOfAnotherShapeIsNone(t *testing.T) {
 		`{"count":"one"}`:                        "cannot unmarshal",
 		`{"count":`:                              "unexpected EOF",
 	} {
-		err := reconcile.Read(told(body), new(events.Users))
+		err := reconcile.Read(told(body), new(query.Users))
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%q is read with %v, want %q", body, err, want)
 		}
 	}
 	for _, r := range []events.Result{{Status: events.Answered}, {Status: events.Failed, Answer: &events.Answer{Body: []byte(`{}`)}}} {
-		if reconcile.Read(r, new(events.Users)) == nil {
+		if reconcile.Read(r, new(query.Users)) == nil {
 			t.Errorf("%+v is taken for an answer", r)
 		}
 	}

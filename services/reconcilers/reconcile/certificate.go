@@ -6,13 +6,14 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Certify asks the writer to answer a certificate request as one of Kubernetes' signers
-// ([events.SubCertificate]), if the request is unchanged.
+// ([query.SubCertificate]), if the request is unchanged.
 func Certify(request metav1.Object, signer string, with ...Option) events.Command {
 	body := Body(map[string]any{"spec": map[string]any{"signerName": signer}})
 	c := Patch(kinds.CertificateSigningRequests.Kind, request, types.MergePatchType, body, IfUnchanged(request))
-	c.Subresource = events.SubCertificate
+	c.Subresource = query.SubCertificate
 	return options(c, with)
 }

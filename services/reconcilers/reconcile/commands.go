@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Create creates an object under a name. body holds no name, so that creates with the same
@@ -39,7 +40,7 @@ func UpdateStatus(kind kinds.Kind, obj metav1.Object, with ...Option) events.Com
 // conditions of [Update].
 func UpdateApproval(kind kinds.Kind, obj metav1.Object, with ...Option) events.Command {
 	c := Update(kind, obj, with...)
-	c.Subresource = events.SubApproval
+	c.Subresource = query.SubApproval
 	return c
 }
 
@@ -115,13 +116,13 @@ func IfAlive(kind kinds.Kind, obj metav1.Object) Option {
 }
 
 // IfUnused makes the command conditional on no other object needing its object
-// ([events.UserKinds]), checked live.
+// ([query.UserKinds]), checked live.
 func IfUnused() Option {
 	return func(c *events.Command) { condition(c).Unused = true }
 }
 
 // IfUnshared makes the command conditional on no other object of its kind having an address
-// in the ranges of the body ([events.HasRanges]), checked live.
+// in the ranges of the body ([query.HasRanges]), checked live.
 func IfUnshared() Option {
 	return func(c *events.Command) { condition(c).Unshared = true }
 }

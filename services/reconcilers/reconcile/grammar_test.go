@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
@@ -207,39 +208,39 @@ func TestQuestionsSayWhatTheyAreAbout(t *testing.T) {
 			Verb: events.VerbAsk, Namespace: "ns", Name: "web", Of: &owner, Subresource: "scale", Note: json.RawMessage(`"n"`),
 		}},
 		"an object": {AskFor(kinds.Pods.Kind, "ns", "p"), events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p"}},
-		"contents": {AskContents(obj, events.ContentsQuestion{}), events.Command{
-			Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "p", Subresource: events.SubContents, Body: Body(events.ContentsQuestion{}), If: there,
+		"contents": {AskContents(obj, query.ContentsQuestion{}), events.Command{
+			Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "p", Subresource: query.SubContents, Body: Body(query.ContentsQuestion{}), If: there,
 		}},
 		"users": {AskUsers(obj), events.Command{
-			Verb: events.VerbAsk, Kind: "persistentvolumeclaims", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubUsers, If: there,
+			Verb: events.VerbAsk, Kind: "persistentvolumeclaims", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubUsers, If: there,
 		}},
 		"expiry": {AskExpiry(obj), events.Command{
-			Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubExpiry, If: seen,
+			Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubExpiry, If: seen,
 		}},
-		"objects": {AskObjects(kinds.Pods.Kind, obj, events.ObjectsQuestion{}), events.Command{
-			Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubObjects,
-			Body: Body(events.ObjectsQuestion{}), Note: Body(events.ObjectsQuestion{}), If: there,
+		"objects": {AskObjects(kinds.Pods.Kind, obj, query.ObjectsQuestion{}), events.Command{
+			Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubObjects,
+			Body: Body(query.ObjectsQuestion{}), Note: Body(query.ObjectsQuestion{}), If: there,
 		}},
 		"types": {AskTypes(obj), events.Command{
-			Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Version: "v1", Name: "p", Subresource: events.SubTypes, Body: Body(obj), If: there,
+			Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Version: "v1", Name: "p", Subresource: query.SubTypes, Body: Body(obj), If: there,
 		}},
 		"a token": {FillToken(obj, "a", "au"), events.Command{
-			Verb: events.VerbPatch, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubToken, PatchType: merge, If: seen,
+			Verb: events.VerbPatch, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubToken, PatchType: merge, If: seen,
 			Body: json.RawMessage(`{"metadata":{"annotations":{"kubernetes.io/service-account.name":"a","kubernetes.io/service-account.uid":"au"}}}`),
 		}},
 		"signatures": {SignClusterInfo(obj), events.Command{
-			Verb: events.VerbPatch, Kind: "configmaps", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubSignatures, PatchType: merge, If: seen, Body: json.RawMessage(`{}`),
+			Verb: events.VerbPatch, Kind: "configmaps", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubSignatures, PatchType: merge, If: seen, Body: json.RawMessage(`{}`),
 		}},
 		"a proof": {ProveToken(obj, Noting("n")), events.Command{
 			Verb: events.VerbPatch, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "p", PatchType: merge, If: seen,
 			Body: json.RawMessage(`{"type":"kubernetes.io/service-account-token"}`), Note: json.RawMessage(`"n"`),
 		}},
 		"a certificate": {Certify(obj, "s"), events.Command{
-			Verb: events.VerbPatch, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubCertificate,
+			Verb: events.VerbPatch, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubCertificate,
 			PatchType: merge, If: seen, Body: json.RawMessage(`{"spec":{"signerName":"s"}}`),
 		}},
 		"an approval": {UpdateApproval(kinds.Pods.Kind, obj), events.Command{
-			Verb: events.VerbUpdate, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubApproval, Body: Body(obj), If: seen,
+			Verb: events.VerbUpdate, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubApproval, Body: Body(obj), If: seen,
 		}},
 		"a delete that orphans": {Delete(kinds.Pods.Kind, obj, Propagate(metav1.DeletePropagationOrphan)), events.Command{
 			Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", If: there, Propagation: "Orphan",

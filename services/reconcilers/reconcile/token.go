@@ -7,23 +7,24 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // FillToken asks the writer to fill in the token of a service account, if the Secret is
-// unchanged ([events.SubToken]).
+// unchanged ([query.SubToken]).
 func FillToken(secret metav1.Object, account string, uid types.UID, with ...Option) events.Command {
 	annotations := map[string]string{corev1.ServiceAccountNameKey: account, corev1.ServiceAccountUIDKey: string(uid)}
 	body := Body(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	c := Patch(kinds.Secrets.Kind, secret, types.MergePatchType, body, IfUnchanged(secret))
-	c.Subresource = events.SubToken
+	c.Subresource = query.SubToken
 	return options(c, with)
 }
 
 // SignClusterInfo asks the writer to sign cluster-info with the bootstrap tokens that sign,
-// if the ConfigMap is unchanged ([events.SubSignatures]).
+// if the ConfigMap is unchanged ([query.SubSignatures]).
 func SignClusterInfo(configMap metav1.Object, with ...Option) events.Command {
 	c := Patch(kinds.ConfigMaps.Kind, configMap, types.MergePatchType, Body(map[string]any{}), IfUnchanged(configMap))
-	c.Subresource = events.SubSignatures
+	c.Subresource = query.SubSignatures
 	return options(c, with)
 }
 

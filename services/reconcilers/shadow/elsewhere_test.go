@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // only makes the controller want a status on the view that is so many changes behind, and on no other.
@@ -25,7 +25,7 @@ func TestEverySmallLagIsTried(t *testing.T) {
 		for pods := range total + 1 {
 			s := begin()
 			s.only(total-pods, pods)
-			expect(t, fmt.Sprintf("sets %d and pods %d changes behind", total-pods, pods), s.reports(told, counts(4, 4)), events.Late)
+			expect(t, fmt.Sprintf("sets %d and pods %d changes behind", total-pods, pods), s.reports(told, counts(4, 4)), report.Late)
 		}
 	}
 }
@@ -36,7 +36,7 @@ func TestAQuietKindCostsNothing(t *testing.T) {
 		s := begin()
 		s.known = func(v View) bool { return v.Back[kinds.ReplicaSets.Name] <= 2 }
 		s.only(2, pods)
-		expect(t, fmt.Sprintf("sets 2 and pods %d changes behind", pods), s.reports(told, counts(4, 4)), events.Late)
+		expect(t, fmt.Sprintf("sets 2 and pods %d changes behind", pods), s.reports(told, counts(4, 4)), report.Late)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestAsksAreBounded(t *testing.T) {
 		}
 		return nil
 	}
-	expect(t, "a moment later", s.reports(told, counts(4, 4)), events.Late)
+	expect(t, "a moment later", s.reports(told, counts(4, 4)), report.Late)
 	if s.asked > most+1 {
 		t.Errorf("asked %d times", s.asked)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -24,7 +25,7 @@ func (m *Matcher) Happened(d Operation, ask Asker) []Found {
 	if !ok {
 		return nil
 	}
-	var f events.Finding
+	var f report.Finding
 	switch d.Verb {
 	case events.VerbDelete:
 		f, ok = m.died(m.book(key), d, ask)
@@ -57,8 +58,8 @@ func (d *Operation) patch() events.Command {
 }
 
 // as is a finding about a want, or about none.
-func (o *open) as(is events.Agreement, note string) (events.Finding, bool) {
-	f := events.Finding{Agreement: is, Note: note}
+func (o *open) as(is report.Agreement, note string) (report.Finding, bool) {
+	f := report.Finding{Agreement: is, Note: note}
 	if o != nil {
 		f.Turn, f.Because = o.turn, o.because
 	}
@@ -88,22 +89,22 @@ func (b *book) find(accepts func(*open) bool) (o *open, now bool) {
 
 // died judges a delete. The record does not tell which client deleted the object, so a
 // delete that was not wanted is taken for another client's.
-func (m *Matcher) died(b *book, d Operation, ask Asker) (events.Finding, bool) {
+func (m *Matcher) died(b *book, d Operation, ask Asker) (report.Finding, bool) {
 	deletion := func(o *open) bool { return o.Verb == events.VerbDelete && o.Ref.Kind == d.Ref.Kind }
 	wanted, now := b.find(func(o *open) bool { return deletion(o) && o.UID == d.UID })
 	if now {
-		return b.take(wanted).as(events.Agreed, "")
+		return b.take(wanted).as(report.Agreed, "")
 	}
 	at := slices.IndexFunc(b.standing, deletion)
 	switch {
 	case wanted != nil:
-		return b.instead(wanted, deletion).as(events.Late, "it was wanted on an earlier view")
+		return b.instead(wanted, deletion).as(report.Late, "it was wanted on an earlier view")
 	case at < 0:
-		return events.Finding{}, false
+		return report.Finding{}, false
 	}
 	for _, o := range b.standing {
 		if deletion(o) && ask.AsGood(b.key, View{}, o.Ref, d.Ref) {
-			return b.take(o).as(events.Agreed, "it is as good as "+o.Ref.Name+", which was to go: which of them goes is chance")
+			return b.take(o).as(report.Agreed, "it is as good as "+o.Ref.Name+", which was to go: which of them goes is chance")
 		}
 	}
 	o := b.take(b.standing[at])
@@ -114,9 +115,9 @@ func (m *Matcher) died(b *book, d Operation, ask Asker) (events.Finding, bool) {
 		})
 	})
 	if explained {
-		return o.as(events.Late, note)
+		return o.as(report.Late, note)
 	}
-	return o.as(events.Differs, o.Ref.Name+" was to go")
+	return o.as(report.Differs, o.Ref.Name+" was to go")
 }
 
 // instead removes one of the wants that were to be done in place of the operation.
@@ -128,9 +129,9 @@ func (b *book) instead(did *open, of func(*open) bool) *open {
 }
 
 // created judges a create.
-func (m *Matcher) created(b *book, d Operation, ask Asker) (events.Finding, bool) {
+func (m *Matcher) created(b *book, d Operation, ask Asker) (report.Finding, bool) {
 	if !d.KCM {
-		return events.Finding{}, false
+		return report.Finding{}, false
 	}
 	defer func() { b.created[d.Ref.Kind]++ }()
 	body := asCreated(treeOf(d.object()))
@@ -138,24 +139,24 @@ func (m *Matcher) created(b *book, d Operation, ask Asker) (events.Finding, bool
 		return w.Verb == events.VerbCreate && w.Ref.Kind == d.Ref.Kind && len(unlike(w.Body, body)) == 0
 	}
 	if at := slices.IndexFunc(b.standing, func(o *open) bool { return fits(o.Want) }); at >= 0 {
-		return b.take(b.standing[at]).as(events.Agreed, "")
+		return b.take(b.standing[at]).as(report.Agreed, "")
 	}
 	if o := b.wasToBeCreated(d, fits); o != nil {
-		return o.as(events.Late, "it was wanted on an earlier view")
+		return o.as(report.Late, "it was wanted on an earlier view")
 	}
 	note, explained := m.elsewhere(b, d, ask, func(_ View, wants []Want) bool { return slices.ContainsFunc(wants, fits) })
 	if explained {
-		return (*open)(nil).as(events.Late, note)
+		return (*open)(nil).as(report.Late, note)
 	}
 	if o, now := b.find(func(o *open) bool { return o.Verb == events.VerbCreate && o.Ref.Kind == d.Ref.Kind && !fits(o.Want) }); now {
-		f, _ := b.take(o).as(events.Differs, "another one was to be created")
+		f, _ := b.take(o).as(report.Differs, "another one was to be created")
 		f.Differences = unlike(o.Body, body)
 		return f, true
 	}
 	if d.Doubtful || !m.lives(b.key, "", ask) {
-		return events.Finding{}, false
+		return report.Finding{}, false
 	}
-	return (*open)(nil).as(events.KCMOnly, "no create was wanted")
+	return (*open)(nil).as(report.KCMOnly, "no create was wanted")
 }
 
 // wasToBeCreated is a create that an earlier answer wanted, in addition to those that have
@@ -177,64 +178,64 @@ func (b *book) wasToBeCreated(d Operation, fits func(Want) bool) *open {
 
 // unlike lists the differences between a wanted and a created object: the metadata must be
 // the same, and of the rest nothing may be missing.
-func unlike(ours, theirs fields.Tree) []events.Difference {
-	var found []events.Difference
+func unlike(ours, theirs fields.Tree) []report.Difference {
+	var found []report.Difference
 	metadata := func(t fields.Tree) fields.Tree { return fields.Tree{"metadata": t["metadata"]} }
 	if meta, _ := theirs["metadata"].(map[string]any); meta["name"] == nil {
 		ours = unnamed(ours) // the API server generated the name
 	}
 	for _, c := range fields.Apart(metadata(theirs), metadata(ours)) {
-		found = append(found, events.Difference{Path: c.Path, Ours: c.Is, Theirs: c.Was})
+		found = append(found, report.Difference{Path: c.Path, Ours: c.Is, Theirs: c.Was})
 	}
 	for name, value := range ours {
 		if name == "metadata" {
 			continue
 		}
 		for _, c := range lacks(name, value, theirs[name], nil) {
-			found = append(found, events.Difference{Path: c.Path, Ours: c.Was, Theirs: c.Is})
+			found = append(found, report.Difference{Path: c.Path, Ours: c.Was, Theirs: c.Is})
 		}
 	}
-	slices.SortFunc(found, func(a, b events.Difference) int { return cmp.Compare(a.Path, b.Path) })
+	slices.SortFunc(found, func(a, b report.Difference) int { return cmp.Compare(a.Path, b.Path) })
 	return found
 }
 
 // changed judges an update, field by field.
-func (m *Matcher) changed(b *book, d Operation, ask Asker) (events.Finding, bool) {
+func (m *Matcher) changed(b *book, d Operation, ask Asker) (report.Finding, bool) {
 	done := d.fields(d.Status)
 	if !d.KCM || len(done) == 0 {
-		return events.Finding{}, false
+		return report.Finding{}, false
 	}
 	meets := func(o *open) bool { return o.about(d) }
 	if at := slices.IndexFunc(b.standing, func(o *open) bool { return meets(o) && same(done, o.Fields) }); at >= 0 {
-		return b.take(b.standing[at]).as(events.Agreed, "")
+		return b.take(b.standing[at]).as(report.Agreed, "")
 	}
 	o, now := b.find(meets)
 	if o != nil {
 		o.touched = true
 	}
 	if rest := without(done, b.standing, d); len(rest) == 0 {
-		return o.as(events.Coalesced, "it was wanted together with more, or in fewer steps")
+		return o.as(report.Coalesced, "it was wanted together with more, or in fewer steps")
 	} else if rest = b.before(rest, d); len(rest) == 0 {
-		return o.as(events.Late, "it was wanted on earlier views")
+		return o.as(report.Late, "it was wanted on earlier views")
 	}
 	covers := func(wants []Want) bool {
 		return slices.ContainsFunc(wants, func(w Want) bool { return w.about(d) && len(missing(done, w.Fields)) == 0 })
 	}
 	if note, explained := m.elsewhere(b, d, ask, func(_ View, wants []Want) bool { return covers(wants) }); explained {
-		return o.as(events.Late, note)
+		return o.as(report.Late, note)
 	}
 	if d.Status && m.reports(b, d, ask, covers) {
-		return o.as(events.Unseen, "KCM reports what the API server answered it")
+		return o.as(report.Unseen, "KCM reports what the API server answered it")
 	}
 	if m.enquires() {
-		return o.as(events.Unseen, "it rests on what KCM asked the API server, and a shadow asks nothing")
+		return o.as(report.Unseen, "it rests on what KCM asked the API server, and a shadow asks nothing")
 	}
 	if d.Doubtful || !m.lives(b.key, "", ask) {
-		return events.Finding{}, false
+		return report.Finding{}, false
 	}
-	is, note := events.KCMOnly, "nothing was to change there"
+	is, note := report.KCMOnly, "nothing was to change there"
 	if o != nil && (now || d.At.Sub(o.since) < m.settings.Recall) {
-		is, note = events.Differs, ""
+		is, note = report.Differs, ""
 	}
 	f, _ := o.as(is, note)
 	f.Differences = b.differences(o, done, d)
@@ -280,8 +281,8 @@ func (b *book) before(done []fields.Change, d Operation) []fields.Change {
 }
 
 // differences are the fields that KCM changed otherwise than the controller wanted.
-func (b *book) differences(o *open, done []fields.Change, d Operation) []events.Difference {
-	var found []events.Difference
+func (b *book) differences(o *open, done []fields.Change, d Operation) []report.Difference {
+	var found []report.Difference
 	for _, c := range b.before(done, d) {
 		ours := c.Was
 		if o != nil {
@@ -291,7 +292,7 @@ func (b *book) differences(o *open, done []fields.Change, d Operation) []events.
 				}
 			}
 		}
-		found = append(found, events.Difference{Path: c.Path, Before: c.Was, Ours: ours, Theirs: c.Is})
+		found = append(found, report.Difference{Path: c.Path, Before: c.Was, Ours: ours, Theirs: c.Is})
 	}
 	return found
 }

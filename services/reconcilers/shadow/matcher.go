@@ -40,6 +40,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -70,7 +71,7 @@ type Answer struct {
 
 // Found is a finding with an ID, which is the same at every replica.
 type Found struct {
-	events.Finding
+	report.Finding
 	ID string
 }
 
@@ -233,9 +234,9 @@ func (m *Matcher) overtaken(b *book, o *open, standing []*open, at time.Time) Fo
 		return other.about(Operation{Verb: o.Verb, Ref: o.Ref, Status: o.Status})
 	})
 	if meets {
-		return m.finding(b, o, events.Coalesced, "something else was wanted there before KCM wrote", at)
+		return m.finding(b, o, report.Coalesced, "something else was wanted there before KCM wrote", at)
 	}
-	return m.finding(b, o, events.Vanished, "it was not wanted any more before KCM did it", at)
+	return m.finding(b, o, report.Vanished, "it was not wanted any more before KCM did it", at)
 }
 
 // note remembers the objects that a controller without objects of its own wants to
@@ -304,9 +305,9 @@ func (m *Matcher) undone(b *book, o *open, now time.Time, ask Asker) Found {
 	}
 	switch {
 	case b.told != nil && (status || !changes(o.Want)):
-		return m.finding(b, o, events.Unseen, "KCM reports that the API server refused it", now)
+		return m.finding(b, o, report.Unseen, "KCM reports that the API server refused it", now)
 	default:
-		return m.finding(b, o, events.WeOnly, fmt.Sprintf("it has been wanted for %v, and KCM has not done it", now.Sub(o.since).Round(time.Second)), now)
+		return m.finding(b, o, report.WeOnly, fmt.Sprintf("it has been wanted for %v, and KCM has not done it", now.Sub(o.since).Round(time.Second)), now)
 	}
 }
 
@@ -317,14 +318,14 @@ func contains(wants []Want, id string) bool {
 }
 
 // finding is the finding about a want that KCM has not done.
-func (m *Matcher) finding(b *book, o *open, is events.Agreement, note string, at time.Time) Found {
-	f := events.Finding{
+func (m *Matcher) finding(b *book, o *open, is report.Agreement, note string, at time.Time) Found {
+	f := report.Finding{
 		Controller: m.described.Name, Key: b.key, Agreement: is, Note: note, At: at,
 		What: o.String(), Ref: o.Ref, UID: o.UID, Turn: o.turn, Because: o.because,
 	}
-	if is == events.WeOnly {
+	if is == report.WeOnly {
 		for _, c := range o.Fields {
-			f.Differences = append(f.Differences, events.Difference{Path: c.Path, Before: c.Was, Ours: c.Is, Theirs: c.Was})
+			f.Differences = append(f.Differences, report.Difference{Path: c.Path, Before: c.Was, Ours: c.Is, Theirs: c.Was})
 		}
 	}
 	return Found{f, fmt.Sprintf("%v/%s/%s", b.key, f.What, o.origin())}

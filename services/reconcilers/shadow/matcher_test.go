@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -167,9 +168,9 @@ func counts(replicas, ready int32) func(*appsv1.ReplicaSetStatus) {
 	return func(st *appsv1.ReplicaSetStatus) { st.Replicas, st.ReadyReplicas = replicas, ready }
 }
 
-func expect(t *testing.T, what string, found []Found, want ...events.Agreement) {
+func expect(t *testing.T, what string, found []Found, want ...report.Agreement) {
 	t.Helper()
-	var got []events.Agreement
+	var got []report.Agreement
 	for _, f := range found {
 		got = append(got, f.Agreement)
 	}
@@ -183,19 +184,19 @@ func expect(t *testing.T, what string, found []Found, want ...events.Agreement) 
 func TestCreates(t *testing.T) {
 	s := begin()
 	expect(t, "two are wanted", s.wants(create("web-a"), create("web-b")))
-	expect(t, "the first", s.created(kcm, pod("web-x1", nil)), events.Agreed)
+	expect(t, "the first", s.created(kcm, pod("web-x1", nil)), report.Agreed)
 	expect(t, "one more is wanted", s.wants(create("web-b")))
 	f := s.created(kcm, pod("web-x2", func(p *corev1.Pod) { // as admission changes it
 		p.Spec.Volumes = []corev1.Volume{{Name: "kube-api-access"}}
 		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "kube-api-access", MountPath: "/var"}}
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "k"}, {Key: "k", Effect: "NoExecute"}}
 	}))
-	expect(t, "the second", f, events.Agreed)
+	expect(t, "the second", f, report.Agreed)
 	if len(f) == 1 && (f[0].Turn != 7 || f[0].Because != "so" || f[0].Key != key || f[0].UID != "uid-web-x2" || f[0].Delta.Sequence != 2) {
 		t.Errorf("the finding is %+v", f[0])
 	}
 	expect(t, "none is wanted", s.wants())
-	expect(t, "a third", s.created(kcm, pod("web-x3", nil)), events.KCMOnly)
+	expect(t, "a third", s.created(kcm, pod("web-x3", nil)), report.KCMOnly)
 	expect(t, "a user's", s.created(user, pod("web-x4", nil)))
 	expect(t, "one of another owner", s.created(kcm, pod("other", func(p *corev1.Pod) { p.OwnerReferences = nil })))
 }
@@ -209,7 +210,7 @@ func TestAnotherCreate(t *testing.T) {
 		s := begin()
 		s.wants(create("web-a"))
 		found := s.created(kcm, pod("web-x", change))
-		expect(t, path, found, events.Differs)
+		expect(t, path, found, report.Differs)
 		if len(found) == 1 && (len(found[0].Differences) != 1 || found[0].Differences[0].Path != path) {
 			t.Errorf("%s: differs in %+v", path, found[0].Differences)
 		}
@@ -221,30 +222,30 @@ func TestAnotherCreate(t *testing.T) {
 func TestCreatesThatWereWanted(t *testing.T) {
 	s := begin()
 	s.wants(create("web-a"))
-	expect(t, "not wanted any more", s.wants(), events.Vanished)
-	expect(t, "created all the same", s.created(kcm, pod("web-x1", nil)), events.Late)
-	expect(t, "and another one", s.created(kcm, pod("web-x2", nil)), events.KCMOnly)
+	expect(t, "not wanted any more", s.wants(), report.Vanished)
+	expect(t, "created all the same", s.created(kcm, pod("web-x1", nil)), report.Late)
+	expect(t, "and another one", s.created(kcm, pod("web-x2", nil)), report.KCMOnly)
 }
 
 func TestDeletions(t *testing.T) {
 	s := begin()
 	s.wants(deletion("a"), deletion("b"))
-	expect(t, "the first", s.died("a"), events.Agreed)
+	expect(t, "the first", s.died("a"), report.Agreed)
 	s.wants(deletion("b"))
 	s.equal = true
-	expect(t, "one that is as good", s.died("c"), events.Agreed)
+	expect(t, "one that is as good", s.died("c"), report.Agreed)
 	expect(t, "that is enough", s.wants())
 	expect(t, "another client's doing", s.died("d"))
 	s.equal = false
 	s.wants(deletion("e"))
 	found := s.died("f")
-	expect(t, "the wrong one", found, events.Differs)
+	expect(t, "the wrong one", found, report.Differs)
 	if len(found) == 1 && !strings.Contains(found[0].Note, "e was to go") {
 		t.Errorf("the note is %q", found[0].Note)
 	}
 	s.wants(deletion("g"))
-	expect(t, "something else", s.wants(deletion("h")), events.Coalesced)
-	expect(t, "what was wanted before", s.died("g"), events.Late)
+	expect(t, "something else", s.wants(deletion("h")), report.Coalesced)
+	expect(t, "what was wanted before", s.died("g"), report.Late)
 	expect(t, "and that was it", s.wants())
 }
 
@@ -257,35 +258,35 @@ func TestDeletionsOnViewsWhereTheyAreAsGood(t *testing.T) {
 	s.tied = behind
 	s.wants(deletion("a"))
 	found := s.died("b")
-	expect(t, "one that was as good", found, events.Late)
+	expect(t, "one that was as good", found, report.Late)
 	if len(found) == 1 && !strings.Contains(found[0].Note, "pods 2 changes behind") {
 		t.Errorf("the note is %q", found[0].Note)
 	}
 	s.tied = func(View) bool { return false }
 	s.wants(deletion("c"))
-	expect(t, "one that never was", s.died("d"), events.Differs)
+	expect(t, "one that never was", s.died("d"), report.Differs)
 }
 
 func TestStatus(t *testing.T) {
 	s := begin()
 	s.wants(s.status(3, 1))
-	expect(t, "the same", s.reports(told, counts(3, 1)), events.Agreed)
+	expect(t, "the same", s.reports(told, counts(3, 1)), report.Agreed)
 	expect(t, "only a time", s.reports(told, func(st *appsv1.ReplicaSetStatus) {
 		st.Conditions = []appsv1.ReplicaSetCondition{{LastTransitionTime: metav1.NewTime(noon)}}
 	}))
 	s.set.Status.Conditions = nil
 	s.wants(s.status(5, 2))
-	expect(t, "half of it", s.reports(told, counts(5, 1)), events.Coalesced)
+	expect(t, "half of it", s.reports(told, counts(5, 1)), report.Coalesced)
 	expect(t, "the rest is wanted", s.wants(s.status(5, 2)))
-	expect(t, "the rest", s.reports(told, counts(5, 2)), events.Agreed)
+	expect(t, "the rest", s.reports(told, counts(5, 2)), report.Agreed)
 
 	s.wants(s.status(6, 2))
-	expect(t, "more is wanted", s.wants(s.status(7, 2)), events.Coalesced)
-	expect(t, "what was wanted before", s.reports(told, counts(6, 2)), events.Late)
+	expect(t, "more is wanted", s.wants(s.status(7, 2)), report.Coalesced)
+	expect(t, "what was wanted before", s.reports(told, counts(6, 2)), report.Late)
 	s.wants(s.status(7, 2))
 	found := s.reports(told, counts(9, 2))
-	expect(t, "another number", found, events.Differs)
-	want := []events.Difference{{Path: "status.replicas", Before: 6.0, Ours: 7.0, Theirs: 9.0}}
+	expect(t, "another number", found, report.Differs)
+	want := []report.Difference{{Path: "status.replicas", Before: 6.0, Ours: 7.0, Theirs: 9.0}}
 	if len(found) == 1 && !reflect.DeepEqual(found[0].Differences, want) {
 		t.Errorf("differs in %+v, want %+v", found[0].Differences, want)
 	}
@@ -294,9 +295,9 @@ func TestStatus(t *testing.T) {
 
 func TestNothingWasToChange(t *testing.T) {
 	s := begin()
-	expect(t, "a status", s.reports(told, counts(3, 1)), events.KCMOnly)
+	expect(t, "a status", s.reports(told, counts(3, 1)), report.KCMOnly)
 	adopted := func(p *corev1.Pod) { p.Labels["new"] = "x" }
-	expect(t, "a label", s.sees(events.Is, kcm, pod("a", nil), pod("a", adopted), kinds.Pods.Kind), events.KCMOnly)
+	expect(t, "a label", s.sees(events.Is, kcm, pod("a", nil), pod("a", adopted), kinds.Pods.Kind), report.KCMOnly)
 	node := func(p *corev1.Pod) { p.Spec.NodeName, p.Labels["zone"] = "n", "z" }
 	expect(t, "a binding", s.sees(events.Is, kcm, pod("a", nil), pod("a", node), kinds.Pods.Kind))
 	s.set.DeletionTimestamp = &metav1.Time{Time: noon}
@@ -312,7 +313,7 @@ func TestOtherViews(t *testing.T) {
 		return nil
 	}
 	found := s.reports(told, counts(4, 4))
-	expect(t, "on an older view of pods", found, events.Late)
+	expect(t, "on an older view of pods", found, report.Late)
 	if len(found) == 1 && !strings.Contains(found[0].Note, "pods 2 changes behind") {
 		t.Errorf("the note is %q", found[0].Note)
 	}
@@ -322,7 +323,7 @@ func TestOtherViews(t *testing.T) {
 		}
 		return nil
 	}
-	expect(t, "a moment later", s.reports(told, counts(4, 3)), events.Late)
+	expect(t, "a moment later", s.reports(told, counts(4, 3)), report.Late)
 }
 
 // Only KCM knows how the API server answered it. The matcher believes a refusal that KCM
@@ -344,11 +345,11 @@ func TestRefusals(t *testing.T) {
 	if _, known := s.Last(key, events.LaneWrite); known {
 		t.Error("a failure is known before anybody told of it")
 	}
-	expect(t, "the refusal", s.reports(told, failing), events.Unseen)
+	expect(t, "the refusal", s.reports(told, failing), report.Unseen)
 	if o, known := s.Last(key, events.LaneWrite); !known || o.Results[0].Message != "exceeded quota" || o.UID == "" || o.UID != s.set.UID {
 		t.Errorf("the failure is %+v, %t", o, known)
 	}
-	expect(t, "what is refused", s.Advance(s.now.Add(2*time.Minute), s), events.Unseen)
+	expect(t, "what is refused", s.Advance(s.now.Add(2*time.Minute), s), report.Unseen)
 	expect(t, "is told once", s.Advance(s.now.Add(4*time.Minute), s))
 	s.earlier = func(v View) []Want {
 		if v.Last != nil {
@@ -358,7 +359,7 @@ func TestRefusals(t *testing.T) {
 		set.Status.Conditions = nil
 		return s.effects(reconcile.UpdateStatus(kinds.ReplicaSets.Kind, set))
 	}
-	expect(t, "the end of it", s.reports(told, func(st *appsv1.ReplicaSetStatus) { st.Conditions = nil }), events.Late)
+	expect(t, "the end of it", s.reports(told, func(st *appsv1.ReplicaSetStatus) { st.Conditions = nil }), report.Late)
 	if _, known := s.Last(key, events.LaneWrite); known {
 		t.Error("a failure is known that is over")
 	}
@@ -366,7 +367,7 @@ func TestRefusals(t *testing.T) {
 
 // KCM reports a refusal before it has seen its report of the last one: the condition gets another message.
 func TestARefusalReportedOnAnOlderView(t *testing.T) {
-	for behind, want := range map[int]events.Agreement{0: events.Unseen, 1: events.Unseen, furthest: events.Unseen, furthest + 1: events.KCMOnly} {
+	for behind, want := range map[int]report.Agreement{0: report.Unseen, 1: report.Unseen, furthest: report.Unseen, furthest + 1: report.KCMOnly} {
 		s := begin()
 		condition := func(message string) func(*appsv1.ReplicaSetStatus) {
 			return func(st *appsv1.ReplicaSetStatus) {
@@ -394,7 +395,7 @@ func TestPatience(t *testing.T) {
 	expect(t, "at once", s.Advance(s.now, s))
 	later := s.now.Add(2 * time.Minute)
 	found := s.Advance(later, s)
-	expect(t, "after a while", found, events.WeOnly, events.WeOnly)
+	expect(t, "after a while", found, report.WeOnly, report.WeOnly)
 	expect(t, "and once", s.Advance(later.Add(time.Hour), s))
 	expect(t, "nor again when it ends", s.wants())
 	for _, f := range found {
@@ -510,7 +511,7 @@ func TestWhatWasNeverWanted(t *testing.T) {
 			s.wants(s.status(n+1, 0))
 		}
 		found := one(t, s.reports(told, counts(other, 0)))
-		if found[0].Agreement != events.Differs || len(found[0].Differences) != 1 || found[0].Differences[0].Theirs != float64(other) {
+		if found[0].Agreement != report.Differs || len(found[0].Differences) != 1 || found[0].Differences[0].Theirs != float64(other) {
 			t.Fatalf("found %+v", found)
 		}
 	})

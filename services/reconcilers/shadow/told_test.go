@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/fields"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -20,12 +21,12 @@ import (
 func TestEachWantIsDoneOnce(t *testing.T) {
 	s := begin()
 	s.wants(deletion("a"), deletion("b"), create("web-a"))
-	expect(t, "the first", s.died("a"), events.Agreed)
+	expect(t, "the first", s.died("a"), report.Agreed)
 	if n := s.Standing(); n != 2 {
 		t.Errorf("%d are wanted after the first", n)
 	}
-	expect(t, "the second", s.died("b"), events.Agreed)
-	expect(t, "the create", s.created(kcm, pod("web-x", nil)), events.Agreed)
+	expect(t, "the second", s.died("b"), report.Agreed)
+	expect(t, "the create", s.created(kcm, pod("web-x", nil)), report.Agreed)
 	if n := s.Standing(); n != 0 {
 		t.Errorf("%d are wanted after all", n)
 	}
@@ -34,7 +35,7 @@ func TestEachWantIsDoneOnce(t *testing.T) {
 // A create that was not decided on is a finding, unless its author is unknown or its set is being deleted.
 func TestCreatesThatWereNotWanted(t *testing.T) {
 	s := begin()
-	expect(t, "of a set that lives", s.created(kcm, pod("web-1", nil)), events.KCMOnly)
+	expect(t, "of a set that lives", s.created(kcm, pod("web-1", nil)), report.KCMOnly)
 	s.set.DeletionTimestamp = &metav1.Time{Time: noon}
 	expect(t, "of a set that goes", s.created(kcm, pod("web-2", nil)))
 	s.set = nil
@@ -57,7 +58,7 @@ func TestACreateIsOfItsKind(t *testing.T) {
 	s := begin()
 	s.Matcher = New(d, Settings{})
 	s.wants(reconcile.Create(kinds.ConfigMaps.Kind, "default", "c", json.RawMessage(`{"metadata":{}}`)), deletion("a"))
-	expect(t, "a pod", s.created(kcm, pod("web-1", nil)), events.KCMOnly)
+	expect(t, "a pod", s.created(kcm, pod("web-1", nil)), report.KCMOnly)
 	if n := s.Standing(); n != 2 {
 		t.Errorf("%d are wanted", n)
 	}
@@ -70,7 +71,7 @@ func TestKeysThatAreNoObjects(t *testing.T) {
 	s := begin()
 	s.Matcher = New(d, Settings{})
 	s.wants(deletion("a"))
-	expect(t, "what was wanted", s.died("a"), events.Agreed)
+	expect(t, "what was wanted", s.died("a"), report.Agreed)
 	expect(t, "what never was", s.died("b"))
 }
 
@@ -81,7 +82,7 @@ func TestAFindingHasOneName(t *testing.T) {
 		s := begin()
 		s.Decided(Answer{Key: key, At: noon.Add(after), By: by, Wants: s.effects(deletion("a"))})
 		found := s.Decided(Answer{Key: key, At: noon.Add(after + time.Second)})
-		expect(t, "not wanted any more", found, events.Vanished)
+		expect(t, "not wanted any more", found, report.Vanished)
 		return found[0].ID
 	}
 	first := vanished(events.Trigger{Stream: "S", Sequence: 5}, 0)
@@ -145,7 +146,7 @@ func TestOnlyARefusalEnds(t *testing.T) {
 		}
 		return nil
 	}
-	expect(t, "what is wanted by now", s.reports(told, counts(4, 4)), events.KCMOnly)
+	expect(t, "what is wanted by now", s.reports(told, counts(4, 4)), report.KCMOnly)
 }
 
 // The matcher tries a failure that KCM reports as a refusal of each of the last three attempts, the
@@ -163,7 +164,7 @@ func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 			return nil
 		}
 		s.wants(deletion("a"), deletion("b"), deletion("c"), deletion("d"))
-		expect(t, "a report", s.reports(told, failing), events.KCMOnly)
+		expect(t, "a report", s.reports(told, failing), report.KCMOnly)
 		return refs, codes
 	}
 	refs, codes := refused(begin())
@@ -179,7 +180,7 @@ func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 	s.known = func(v View) bool { return v.Last == nil }
 	s.earlier = func(View) []Want { return s.effects(s.status(9, 9)) }
 	s.wants(deletion("a"))
-	expect(t, "what cannot be asked", s.reports(told, func(st *appsv1.ReplicaSetStatus) { failing(st); st.Replicas = 1 }), events.KCMOnly)
+	expect(t, "what cannot be asked", s.reports(told, func(st *appsv1.ReplicaSetStatus) { failing(st); st.Replicas = 1 }), report.KCMOnly)
 }
 
 // The matcher remembers a refusal as long as it lasts. A write that waits on it is unseen; a report
@@ -189,9 +190,9 @@ func TestWhatWaitsOnARefusal(t *testing.T) {
 	s.books[key] = &book{key: key, created: map[kinds.Name]int{}, told: &events.Outcome{Turn: 1}}
 	s.wants(deletion("a"), s.status(2, 2))
 	found := s.Advance(s.now.Add(2*time.Minute), s)
-	expect(t, "a deletion and a report", found, events.Unseen, events.WeOnly)
+	expect(t, "a deletion and a report", found, report.Unseen, report.WeOnly)
 	for _, f := range found {
-		if (f.Agreement == events.Unseen) != (f.Ref.Kind == "pods") {
+		if (f.Agreement == report.Unseen) != (f.Ref.Kind == "pods") {
 			t.Errorf("of %v it is %s", f.Ref, f.Agreement)
 		}
 	}
@@ -227,19 +228,19 @@ func TestBodiesWithoutASense(t *testing.T) {
 // KCM may still make a write that was wanted a minute ago: it is late. Another write of KCM differs
 // from what was wanted, unless that had been wanted for longer than a minute.
 func TestForHowLongAWantIsRemembered(t *testing.T) {
-	for after, want := range map[time.Duration]events.Agreement{time.Minute: events.Late, time.Minute + 1: events.KCMOnly} {
+	for after, want := range map[time.Duration]report.Agreement{time.Minute: report.Late, time.Minute + 1: report.KCMOnly} {
 		s := begin()
 		s.wants(create("web-a"))
 		wanted := s.now
 		s.Decided(Answer{Key: key, At: wanted.Add(after)})
 		expect(t, after.String(), s.created(kcm, pod("web-x", nil)), want)
 	}
-	for since, want := range map[time.Duration]events.Agreement{time.Minute - time.Second: events.Differs, 2 * time.Minute: events.KCMOnly} {
+	for since, want := range map[time.Duration]report.Agreement{time.Minute - time.Second: report.Differs, 2 * time.Minute: report.KCMOnly} {
 		s := begin()
 		s.wants(s.status(7, 2))
 		s.now = s.now.Add(since)
 		s.wants(s.status(7, 2))
-		expect(t, "not wanted any more", s.wants(), events.Vanished)
+		expect(t, "not wanted any more", s.wants(), report.Vanished)
 		expect(t, since.String(), s.reports(told, counts(9, 2)), want)
 	}
 }
@@ -252,7 +253,7 @@ func TestWhatIsNotTheControllers(t *testing.T) {
 	expect(t, "the status of a pod", s.sees(events.Is, told, pod("a", nil), pod("a", running), kinds.Pods.Kind))
 	s.wants(s.status(2, 2))
 	found := s.Advance(s.now.Add(2*time.Minute), s)
-	expect(t, "a report", found, events.WeOnly)
+	expect(t, "a report", found, report.WeOnly)
 	if len(found) == 1 && len(found[0].Differences) != 2 {
 		t.Errorf("it would change %+v", found[0].Differences)
 	}

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -24,11 +24,11 @@ const (
 type damageReport struct {
 	mu      sync.Mutex
 	err     error
-	damage  events.Damage
+	damage  report.Damage
 	started chan struct{} // holds a token when trouble has begun
 }
 
-func (t *damageReport) begin(err error, d events.Damage) {
+func (t *damageReport) begin(err error, d report.Damage) {
 	t.mu.Lock()
 	t.err, t.damage = err, d
 	t.mu.Unlock()
@@ -126,19 +126,19 @@ func (t *damageReport) send(ctx context.Context, b bus.Bus) error {
 		t.damage.End = max(t.damage.End, state.Last)
 		t.mu.Unlock()
 	}
-	return report(b, damage)
+	return sendDamage(b, damage)
 }
 
-func report(b bus.Bus, d events.Damage) error {
-	return b.Broadcast(events.DamageTopic, d.Encode())
+func sendDamage(b bus.Bus, d report.Damage) error {
+	return b.Broadcast(report.DamageTopic, d.Encode())
 }
 
 // suspect reports a suspicion once: the loop that has it will report it again.
-func suspect(ctx context.Context, b bus.Bus, d events.Damage) error {
+func suspect(ctx context.Context, b bus.Bus, d report.Damage) error {
 	state, err := b.StreamState(ctx, subject.LogStream(d.Kind))
 	if err != nil {
 		return fmt.Errorf("report a suspicion about %s: %w", d.Kind, err)
 	}
 	d.End = state.Last
-	return report(b, d)
+	return sendDamage(b, d)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
@@ -55,7 +56,7 @@ func TestWhatTroubleLasts(t *testing.T) {
 			"over": {func(of *damageReport) { time.AfterFunc(time.Second, func() { of.end() }) }, 0},
 		} {
 			var of damageReport
-			of.begin(torn, events.Damage{})
+			of.begin(torn, report.Damage{})
 			began, lasted := time.Now(), time.Duration(0)
 			stop := of.afterLasting(func(err error) {
 				if lasted = time.Since(began); !errors.Is(err, torn) {
@@ -72,7 +73,7 @@ func TestWhatTroubleLasts(t *testing.T) {
 		var of damageReport
 		of.afterLasting(func(error) { t.Error("what began later lasts") })
 		time.Sleep(10 * time.Second)
-		of.begin(torn, events.Damage{})
+		of.begin(torn, report.Damage{})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 	})

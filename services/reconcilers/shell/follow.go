@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -198,7 +199,7 @@ func (f *Follower) reportDamage(err error) {
 }
 
 func (f *Follower) report(err error, end uint64) {
-	f.trouble.begin(err, events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: err.Error()}, End: end})
+	f.trouble.begin(err, report.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: err.Error()}, End: end})
 	f.troubled(err)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
@@ -237,7 +238,7 @@ func TestWhenWhatIsFoldedIsJudged(t *testing.T) {
 		var told []error
 		f := Follower{Cache: cache.New(), Kind: kinds.Pods.Kind, goal: c.goal, Troubled: func(err error) { told = append(told, err) }}
 		if c.trouble != nil {
-			f.trouble.begin(c.trouble, events.Damage{Kind: "pods", End: 1})
+			f.trouble.begin(c.trouble, report.Damage{Kind: "pods", End: 1})
 		}
 		f.Cache.Follow(f.Kind)
 		f.Cache.Fold("pods", []events.Message{one, c.last})

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -38,7 +39,7 @@ func TestWhereAFollowerBegins(t *testing.T) {
 		"a gap behind a mark":   {[]events.Message{mark(2), gapAt(kinds.Pods.Kind, 0)}, func(*Follower) {}, 1},
 		"a mark behind a gap":   {[]events.Message{gapAt(kinds.Pods.Kind, 0), mark(3)}, func(*Follower) {}, 3},
 		"a damaged mark":        {[]events.Message{mark(1), ruined(mark(2))}, func(*Follower) {}, 1},
-		"in trouble":            {[]events.Message{mark(2)}, func(f *Follower) { f.trouble.begin(errors.New("torn"), events.Damage{}) }, 2},
+		"in trouble":            {[]events.Message{mark(2)}, func(f *Follower) { f.trouble.begin(errors.New("torn"), report.Damage{}) }, 2},
 		"something was folded":  {[]events.Message{mark(2)}, func(f *Follower) { f.Cache.Fold("pods", logged(3)) }, 4},
 		"folded, but forgotten": {[]events.Message{mark(2)}, func(f *Follower) { f.Cache.Fold("pods", logged(3)); f.forget() }, 2},
 	} {
@@ -66,16 +67,16 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var said []kinds.Name
 		go func() {
-			_ = b.Listen(ctx, events.DamageTopic, func(data []byte) {
-				if d, ok := events.DecodeDamage(data); ok {
+			_ = b.Listen(ctx, report.DamageTopic, func(data []byte) {
+				if d, ok := report.DecodeDamage(data); ok {
 					said = append(said, d.Kind)
 				}
 			})
 		}()
 		synctest.Wait()
 		f := &Follower{Bus: b, Cache: cache.New(), Kind: kinds.Nodes.Kind} // of which there is no stream
-		f.trouble.begin(errors.New("torn"), events.Damage{Kind: "nodes", End: 1})
-		f.lostEnd.begin(errors.New("silent"), events.Damage{Kind: "pods"})
+		f.trouble.begin(errors.New("torn"), report.Damage{Kind: "nodes", End: 1})
+		f.lostEnd.begin(errors.New("silent"), report.Damage{Kind: "pods"})
 		done := make(chan error, 1)
 		go func() { f.trouble.run(ctx, b); done <- nil }()
 		go f.lostEnd.run(ctx, b)

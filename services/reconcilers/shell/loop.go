@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/growstack"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -317,7 +318,7 @@ func (l *Loop) respond(run func(ctx context.Context) func(*engine.Engine)) {
 }
 
 // suspect asks the watchers to compare a kind with the API server.
-func (l *Loop) suspect(d events.Damage) {
+func (l *Loop) suspect(d report.Damage) {
 	d.By = l.Name()
 	l.call(func(ctx context.Context) func(*engine.Engine) {
 		if err := suspect(ctx, l.bus, d); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/cache/cachetest"
@@ -328,25 +329,25 @@ func TestALoopAnswers(t *testing.T) {
 		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
 			t.Errorf("at first it says that it stalls: %+v, %t", s, known)
 		}
-		time.Sleep(events.StallAfter) // virtual
-		if k, ok := l.Key(t.Context(), web); !ok || !k.Known || k.Waits != events.NotRead {
+		time.Sleep(report.StallAfter) // virtual
+		if k, ok := l.Key(t.Context(), web); !ok || !k.Known || k.Waits != report.NotRead {
 			t.Errorf("of the key it says %+v, %t", k, ok)
 		}
-		if w, ok := l.Waiting(t.Context()); !ok || w[events.KeysWait].Oldest != web {
+		if w, ok := l.Waiting(t.Context()); !ok || w[report.KeysWait].Oldest != web {
 			t.Errorf("waiting are %+v, %t", w, ok)
 		}
 		if b, ok := l.Backlog(t.Context()); !ok || b[kinds.ReplicaSets.Name].Sequence != 1 {
 			t.Errorf("its backlog is %+v, %t", b, ok)
 		}
-		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != events.NotRead || s.Controller != "toy" {
+		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != report.NotRead || s.Controller != "toy" {
 			t.Errorf("it says %+v, %t, %t", s, stalled, known)
 		}
 		l.Own(0)
-		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[2].Holds || k.Checks[2].Condition != events.OtherReplica {
+		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[2].Holds || k.Checks[2].Condition != report.OtherReplica {
 			t.Errorf("of a key that is another replica's it says %+v, %t", k.Checks, ok)
 		}
-		l.setBusy(time.Now().Add(-events.StallAfter))
-		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != events.Deciding {
+		l.setBusy(time.Now().Add(-report.StallAfter))
+		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != report.Deciding {
 			t.Errorf("while it decides it says %+v, %t, %t", s, stalled, known)
 		}
 		stop()
@@ -384,16 +385,16 @@ func TestASuspicionIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := stocked(t, 3)
 		ctx, cancel := context.WithCancel(t.Context())
-		var heard []events.Damage
+		var heard []report.Damage
 		go func() {
-			_ = b.Listen(ctx, events.DamageTopic, func(data []byte) {
-				if d, ok := events.DecodeDamage(data); ok {
+			_ = b.Listen(ctx, report.DamageTopic, func(data []byte) {
+				if d, ok := report.DecodeDamage(data); ok {
 					heard = append(heard, d)
 				}
 			})
 		}()
 		synctest.Wait()
-		gone := events.Damage{Kind: "pods", Suspected: true, About: podOf("p"), UID: "u", Removed: true}
+		gone := report.Damage{Kind: "pods", Suspected: true, About: podOf("p"), UID: "u", Removed: true}
 		l := looped(&counter{stock: b}, toy(), Settings{}, nil)
 		l.settings.Suspect(gone)
 		synctest.Wait()
@@ -442,17 +443,17 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 		memory.Register(toy().Describe())
 		l := NewLoop(&torn{}, toy(), memory, Settings{}, nil)
 		l.publish()
-		ask := func() (events.Stall, bool) {
+		ask := func() (report.Stall, bool) {
 			s, stalled, _ := l.stalled()
 			return s, stalled
 		}
 		l.setBusy(time.Now())
-		time.Sleep(events.StallAfter - 1) // virtual
+		time.Sleep(report.StallAfter - 1) // virtual
 		if s, stalled := ask(); stalled {
 			t.Errorf("too early: %+v", s)
 		}
 		time.Sleep(1)
-		if s, stalled := ask(); !stalled || s.Condition != events.Deciding {
+		if s, stalled := ask(); !stalled || s.Condition != report.Deciding {
 			t.Errorf("it says %+v (%t)", s, stalled)
 		}
 		l.publish()
@@ -460,7 +461,7 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 			l.fail(errors.New("no such stream"))
 			time.Sleep(200 * time.Millisecond)
 		}
-		if s, stalled := ask(); !stalled || s.Condition != events.BusRefuses || s.Detail != "no such stream" {
+		if s, stalled := ask(); !stalled || s.Condition != report.BusRefuses || s.Detail != "no such stream" {
 			t.Errorf("it says %+v (%t)", s, stalled)
 		}
 		time.Sleep(recent)
@@ -503,11 +504,11 @@ func recalls(t *testing.T, l *Loop, turn uint64) bool {
 // isShut reports whether a loop's engine is shut for a kind.
 func isShut(l *Loop, kind string) bool {
 	first := l.engine.Key(events.Key{}).Checks[0]
-	shut := first.Condition == events.NotRead || first.Condition == events.EpochNotTold || first.Condition == events.CacheInconsistent
+	shut := first.Condition == report.NotRead || first.Condition == report.EpochNotTold || first.Condition == report.CacheInconsistent
 	return shut && slices.Contains(strings.Split(first.About, ", "), kind)
 }
 
 // forgotten reports whether a loop's engine is shut for a kind that was forgotten.
 func forgotten(l *Loop, kind string) bool {
-	return isShut(l, kind) && l.engine.Key(events.Key{}).Checks[0].Condition == events.CacheInconsistent
+	return isShut(l, kind) && l.engine.Key(events.Key{}).Checks[0].Condition == report.CacheInconsistent
 }

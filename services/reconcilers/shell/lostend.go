@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -25,7 +26,7 @@ func (f *Follower) waitForWatcher(position uint64) {
 		return
 	}
 	f.lostEnd.begin(fmt.Errorf("%s has lost its end, and no watcher has said since what there is", subject.LogStream(f.Kind.Name)),
-		events.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the log has lost its end"}, End: position})
+		report.Damage{Kind: f.Kind.Name, Hole: events.Hole{Reason: "the log has lost its end"}, End: position})
 	f.waiting = true
 	f.waitTimer.Reset(lostEndPatience)
 }

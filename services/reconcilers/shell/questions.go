@@ -4,29 +4,30 @@ import (
 	"context"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/engine"
 )
 
 // Key is the state of a key. ok is false when the loop does not answer before the context ends.
-func (l *Loop) Key(ctx context.Context, key events.Key) (k events.KeyState, ok bool) {
-	return ask(ctx, l, func(d *engine.Engine) events.KeyState { return d.Key(key) })
+func (l *Loop) Key(ctx context.Context, key events.Key) (k report.KeyState, ok bool) {
+	return ask(ctx, l, func(d *engine.Engine) report.KeyState { return d.Key(key) })
 }
 
 // Waiting is [engine.Engine.Waiting]. ok is false when the loop does not answer before the context
 // ends.
-func (l *Loop) Waiting(ctx context.Context) (w map[events.Condition]engine.Waiting, ok bool) {
+func (l *Loop) Waiting(ctx context.Context) (w map[report.Condition]engine.Waiting, ok bool) {
 	return ask(ctx, l, (*engine.Engine).Waiting)
 }
 
 // Stall is the condition under which the controller has had work and decided nothing for
-// [events.StallAfter], if there is one. known is false when the loop does not answer before the
+// [report.StallAfter], if there is one. known is false when the loop does not answer before the
 // context ends, and no decision has been going on for that long.
-func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) {
+func (l *Loop) Stall(ctx context.Context) (s report.Stall, stalled, known bool) {
 	if s, stalled, known = l.stalled(); known {
 		return s, stalled, true
 	}
 	type answer struct {
-		stall   events.Stall
+		stall   report.Stall
 		stalled bool
 	}
 	a, known := ask(ctx, l, func(d *engine.Engine) (a answer) {
@@ -38,17 +39,17 @@ func (l *Loop) Stall(ctx context.Context) (s events.Stall, stalled, known bool) 
 
 // stalled is the part of Stall that needs no answer of the engine: a decision that does not
 // end, streams that cannot be read, or no work.
-func (l *Loop) stalled() (s events.Stall, stalled, known bool) {
+func (l *Loop) stalled() (s report.Stall, stalled, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock()
 	s.Controller = l.Name()
 	switch {
-	case !l.busy.IsZero() && now.Sub(l.busy) >= events.StallAfter:
-		s.Condition, s.Since = events.Deciding, l.busy
+	case !l.busy.IsZero() && now.Sub(l.busy) >= report.StallAfter:
+		s.Condition, s.Since = report.Deciding, l.busy
 		return s, true, true
-	case l.failure != nil && now.Sub(l.failedAt) <= recent && now.Sub(l.failing) >= events.StallAfter:
-		s.Condition, s.Detail, s.Since = events.BusRefuses, l.failure.Error(), l.failing
+	case l.failure != nil && now.Sub(l.failedAt) <= recent && now.Sub(l.failing) >= report.StallAfter:
+		s.Condition, s.Detail, s.Since = report.BusRefuses, l.failure.Error(), l.failing
 		return s, true, true
 	}
 	return s, false, !l.working && l.busy.IsZero()

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
@@ -193,7 +194,7 @@ func TestReadingBeginsWhereEverythingIsRecordedSince(t *testing.T) {
 				b := &telling{state: bus.State{First: 1, Last: 9, Messages: 9}, told: tc.log}
 				f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
 				if tc.trouble != nil {
-					f.trouble.begin(tc.trouble, events.Damage{Kind: "pods", End: 8})
+					f.trouble.begin(tc.trouble, report.Damage{Kind: "pods", End: 8})
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -254,7 +255,7 @@ type growing struct {
 	log      []events.Message
 	grown    chan struct{} // closed when the log has grown
 	begun    []uint64
-	reported []events.Damage
+	reported []report.Damage
 }
 
 func (b *growing) add(messages ...events.Message) {
@@ -298,7 +299,7 @@ func (b *growing) Last(_ context.Context, _, on string) (last events.Message, th
 func (*growing) Acknowledged(context.Context, string) (uint64, bool, error) { return 0, false, nil }
 
 func (b *growing) Broadcast(topic string, data []byte) error {
-	if d, ok := events.DecodeDamage(data); ok && topic == events.DamageTopic {
+	if d, ok := report.DecodeDamage(data); ok && topic == report.DamageTopic {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.reported = append(b.reported, d)
@@ -306,7 +307,7 @@ func (b *growing) Broadcast(topic string, data []byte) error {
 	return nil
 }
 
-func (b *growing) lastReport() (last events.Damage, reports int) {
+func (b *growing) lastReport() (last report.Damage, reports int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if reports = len(b.reported); reports > 0 {

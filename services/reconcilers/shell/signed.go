@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
@@ -48,18 +49,18 @@ func (s Signatures) acceptsTurn(m events.Message) bool {
 func (s Signatures) Heartbeat(text []byte, now time.Time) error {
 	switch {
 	case s.Turns != nil:
-		return s.Turns.Hint(events.Reconcilers, text, now)
+		return s.Turns.Hint(report.Reconcilers, text, now)
 	case s.Outcomes != nil && s.Outcomes.History(events.Message{Time: now}):
 		return nil
 	default:
-		return s.Sign.OwnHint(events.Reconcilers, text, now)
+		return s.Sign.OwnHint(report.Reconcilers, text, now)
 	}
 }
 
 // isSigned reports whether a writer signed a heartbeat. A forged one would keep a turn whose
 // outcome is lost from being stored again.
 func (l *Loop) isSigned(heartbeat []byte) bool {
-	return l.settings.Signatures.Outcomes.Hint(events.Writers, heartbeat, l.BusTime()) == nil
+	return l.settings.Signatures.Outcomes.Hint(report.Writers, heartbeat, l.BusTime()) == nil
 }
 
 // setBusTime records how far the clock of the bus is ahead. The bus stamps the turns by its clock.

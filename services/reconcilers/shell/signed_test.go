@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
@@ -107,15 +108,15 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := func(turn uint64) []byte {
-		return events.Heartbeat{Writer: "w", Number: turn, Turns: map[string][]uint64{"toy": {turn}}}.Encode()
+		return report.Heartbeat{Writer: "w", Number: turn, Turns: map[string][]uint64{"toy": {turn}}}.Encode()
 	}
 	for name, c := range map[string]struct {
 		by   Signatures
 		said []byte
 		want bool
 	}{
-		"a writer's":        {Signatures{Outcomes: trust}, writing.Hint(events.Writers, claim(7), time.Now()), true},
-		"a writer's of old": {Signatures{Outcomes: trust}, writing.Hint(events.Writers, claim(7), time.Now().Add(-time.Minute)), false},
+		"a writer's":        {Signatures{Outcomes: trust}, writing.Hint(report.Writers, claim(7), time.Now()), true},
+		"a writer's of old": {Signatures{Outcomes: trust}, writing.Hint(report.Writers, claim(7), time.Now().Add(-time.Minute)), false},
 		"unsigned":          {Signatures{Outcomes: trust}, claim(7), false},
 		"without keys":      {Signatures{}, claim(7), true},
 	} {
@@ -137,12 +138,12 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 			running.Go(func() { l.hearWriters(ctx) })
 			inFlight := func(key events.Key) bool {
 				k, _ := l.Key(ctx, key)
-				return slices.ContainsFunc(k.Checks, func(c events.KeyCheck) bool {
-					return c.Condition == events.NoOutcome && c.Holds && c.Since.After(began)
+				return slices.ContainsFunc(k.Checks, func(c report.KeyCheck) bool {
+					return c.Condition == report.NoOutcome && c.Holds && c.Since.After(began)
 				})
 			}
 			for !inFlight(db) { // a valid heartbeat, sent after the one in question, has been heard
-				for _, text := range [][]byte{c.said, writing.Hint(events.Writers, claim(8), time.Now())} {
+				for _, text := range [][]byte{c.said, writing.Hint(report.Writers, claim(8), time.Now())} {
 					b.said <- text
 				}
 			}
@@ -200,7 +201,7 @@ func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
 		return m
 	}
 	said := []byte(`{"a":1}`)
-	hint := func(by *sign.Signer) []byte { return by.Hint(events.Reconcilers, said, now) }
+	hint := func(by *sign.Signer) []byte { return by.Hint(report.Reconcilers, said, now) }
 	for what, c := range map[string]struct {
 		by     Signatures
 		signer *sign.Signer

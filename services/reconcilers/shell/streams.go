@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -103,8 +104,8 @@ func (l *Loop) Serve(ctx context.Context, ready func()) {
 func (l *Loop) hearWriters(ctx context.Context) {
 	var told time.Time
 	for ctx.Err() == nil {
-		err := l.bus.Listen(ctx, events.Writers, func(data []byte) {
-			b, ok := events.DecodeHeartbeat(data)
+		err := l.bus.Listen(ctx, report.Writers, func(data []byte) {
+			b, ok := report.DecodeHeartbeat(data)
 			if now := l.clock(); ok && (l.settings.Leased || len(b.InFlight(l.Name())) > 0 || now.Sub(told) > engine.MaxHeartbeatAge/2) && l.isSigned(data) {
 				told = now
 				l.Do(func(d *engine.Engine) { d.Heartbeat(b) })

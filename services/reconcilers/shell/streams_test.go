@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
@@ -85,7 +86,7 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 				t.Errorf("%s: the engine was told %d things, want %d", what, len(l.inbox), told)
 			}
 		}
-		idle, at := events.Heartbeat{Writer: "w"}.Encode(), events.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": {7}}}.Encode()
+		idle, at := report.Heartbeat{Writer: "w"}.Encode(), report.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": {7}}}.Encode()
 		say("at first", 0, idle, 1)
 		say("no message of a writer", time.Hour, []byte("{}"), 1)
 		say("long after", 0, idle, 2)
@@ -98,7 +99,7 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 			(<-l.inbox)()
 		}
 		waits := l.engine.Key(web).Checks
-		waits = slices.DeleteFunc(waits, func(c events.KeyCheck) bool { return c.Condition != events.NoOutcome })
+		waits = slices.DeleteFunc(waits, func(c report.KeyCheck) bool { return c.Condition != report.NoOutcome })
 		if len(waits) != 1 || waits[0].About != "writers are there, and none has its turns" || waits[0].Since == nil || !waits[0].Since.Equal(l.clock()) {
 			t.Errorf("its turn is in flight since now at a writer, and it waits %+v", waits)
 		}
@@ -132,7 +133,7 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 		l := looped(b, toy(), Settings{}, nil, aSet("web", 1, 1, 0, ""))
 		remember(t, l, 6)
 		l.clock = func() time.Time { return time.Now().Add(-time.Hour) }
-		var e events.KeyState // before the engine works
+		var e report.KeyState // before the engine works
 		doubted := func(what string, want bool) {
 			t.Helper()
 			synctest.Wait()

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
@@ -94,7 +95,7 @@ type heard struct {
 }
 
 func (h heard) Broadcast(topic string, data []byte) error {
-	if topic == events.DamageTopic {
+	if topic == report.DamageTopic {
 		h.said <- data
 	}
 	return nil
@@ -115,9 +116,9 @@ func TestTroubleIsSaidUntilItEnds(t *testing.T) {
 			}
 		}
 		wait(0)
-		trouble.begin(events.ErrDamaged, events.Damage{Kind: "pods", End: 7})
+		trouble.begin(events.ErrDamaged, report.Damage{Kind: "pods", End: 7})
 		wait(10)
-		var d events.Damage
+		var d report.Damage
 		if err := json.Unmarshal(<-b.said, &d); err != nil || d.Kind != "pods" || d.End != 7 {
 			t.Errorf("said was %+v, %v", d, err)
 		}
@@ -161,7 +162,7 @@ func TestTroubleIsSaidWithTheEndOfTheLog(t *testing.T) {
 			t.Fatalf("it was said %d times", len(b.said))
 		}
 		for range 4 {
-			var d events.Damage
+			var d report.Damage
 			if err := json.Unmarshal(<-b.said, &d); err != nil || d.Kind != "pods" || d.End != 7 {
 				t.Errorf("said was %+v, %v", d, err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -24,7 +25,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
 	now := epoch
 	l.clock = func() time.Time { return now }
-	is := func(what string, condition events.Condition, known bool) {
+	is := func(what string, condition report.Condition, known bool) {
 		t.Helper()
 		if s, stalled, got := l.stalled(); s.Condition != condition || stalled != (condition != "") || got != known || s.Controller != "toy" {
 			t.Errorf("%s: %+v, %t, known: %t", what, s, stalled, got)
@@ -35,23 +36,23 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	is("with work", "", false)
 	l.working, l.busy = false, now
 	is("deciding", "", false)
-	now = now.Add(events.StallAfter - 1)
+	now = now.Add(report.StallAfter - 1)
 	is("deciding for long", "", false)
 	now = now.Add(1)
-	is("deciding for too long", events.Deciding, true)
+	is("deciding for too long", report.Deciding, true)
 	l.busy = time.Time{}
 	l.fail(errors.New("away"))
 	is("failing", "", true)
 	if err := l.Trouble(); err == nil || err.Error() != "away" {
 		t.Errorf("its trouble is %v", err)
 	}
-	for range int(events.StallAfter / recent) {
+	for range int(report.StallAfter / recent) {
 		now = now.Add(recent)
 		l.fail(errors.New("away"))
 	}
-	is("failing for long", events.BusRefuses, true)
+	is("failing for long", report.BusRefuses, true)
 	now = now.Add(recent)
-	is("failing a moment ago", events.BusRefuses, true)
+	is("failing a moment ago", report.BusRefuses, true)
 	if l.Trouble() == nil {
 		t.Error("what failed two seconds ago is over")
 	}
@@ -324,7 +325,7 @@ func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var said int
-		go func() { _ = b.Listen(ctx, events.DamageTopic, func([]byte) { said++ }) }()
+		go func() { _ = b.Listen(ctx, report.DamageTopic, func([]byte) { said++ }) }()
 		synctest.Wait()
 		var of damageReport
 		if of.end() || of.current() != nil || of.send(ctx, b) != nil {
@@ -332,8 +333,8 @@ func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 		}
 		of.afterLasting(func(error) { t.Error("what has not begun lasts") })()
 		go of.run(ctx, b)
-		of.begin(errors.New("torn"), events.Damage{Kind: "pods"})
-		of.begin(errors.New("torn"), events.Damage{Kind: "pods"})
+		of.begin(errors.New("torn"), report.Damage{Kind: "pods"})
+		of.begin(errors.New("torn"), report.Damage{Kind: "pods"})
 		lasted := 0
 		stop := of.afterLasting(func(err error) { lasted++ })
 		time.Sleep(3*time.Second + 1) // virtual
@@ -365,23 +366,23 @@ func TestASuspicionSaysHowFarTheStateReaches(t *testing.T) {
 		b := stocked(t, 3)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var heard []events.Damage
+		var heard []report.Damage
 		go func() {
-			_ = b.Listen(ctx, events.DamageTopic, func(data []byte) {
-				if d, ok := events.DecodeDamage(data); ok {
+			_ = b.Listen(ctx, report.DamageTopic, func(data []byte) {
+				if d, ok := report.DecodeDamage(data); ok {
 					heard = append(heard, d)
 				}
 			})
 		}()
 		synctest.Wait()
-		if err := suspect(ctx, b, events.Damage{Kind: "pods", Suspected: true}); err != nil {
+		if err := suspect(ctx, b, report.Damage{Kind: "pods", Suspected: true}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if len(heard) != 1 || heard[0].End != 3 || heard[0].Kind != "pods" {
 			t.Errorf("heard is %+v", heard)
 		}
-		if err := suspect(ctx, failing{stock: b, state: errors.New("away")}, events.Damage{Kind: "pods"}); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods: away") {
+		if err := suspect(ctx, failing{stock: b, state: errors.New("away")}, report.Damage{Kind: "pods"}); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods: away") {
 			t.Errorf("a suspicion about a stream that cannot be seen: %v", err)
 		}
 		cancel()

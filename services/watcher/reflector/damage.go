@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
 )
@@ -26,7 +27,7 @@ const (
 )
 
 // Report notes a reader's damage report; the reader repeats a report that is not heard.
-func (k *Reflector) Report(d events.Damage) {
+func (k *Reflector) Report(d report.Damage) {
 	k.mu.Lock()
 	k.reported = &d
 	k.mu.Unlock()
@@ -128,7 +129,7 @@ func (k *Reflector) checkDropped(log bus.State) error {
 // server said of the object, or the log cannot be read and the reader will report again. A reader
 // that has heard nothing for a while, since no watcher ran, suspects damage just when the new
 // watchers record the change.
-func (k *Reflector) agreesByNow(ctx context.Context, d events.Damage) bool {
+func (k *Reflector) agreesByNow(ctx context.Context, d report.Damage) bool {
 	if !d.Suspected || d.About.Kind != k.kind.Name {
 		return false
 	}
@@ -146,7 +147,7 @@ func (k *Reflector) agreesByNow(ctx context.Context, d events.Damage) bool {
 // reportedDamage returns an error when a reader has found damage after the last repair. Damage that returns
 // within repairEvery lies where readers begin, so reportedDamage has every object recorded again behind it. A
 // mere suspicion causes one comparison a minute at most.
-func (k *Reflector) reportedDamage(d events.Damage) error {
+func (k *Reflector) reportedDamage(d report.Damage) error {
 	again := time.Since(k.reportActedOn) < repairEvery
 	switch {
 	case d.End < k.repairedAt, again && (d.Suspected || time.Since(k.recordAllAt) < repairEvery):

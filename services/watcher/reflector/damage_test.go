@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/kindlog"
@@ -23,7 +24,7 @@ import (
 func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
 	t.Parallel()
 	k := &Reflector{}
-	suspicion := events.Damage{Kind: "pods", End: 9, Suspected: true}
+	suspicion := report.Damage{Kind: "pods", End: 9, Suspected: true}
 	if err := k.reportedDamage(suspicion); !errors.Is(err, events.ErrDamaged) {
 		t.Errorf("the first: %v", err)
 	}
@@ -129,9 +130,9 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 	s.Change("DELETED", "b", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4 })
 	log := watchertest.LogOf(t, b)
-	suspicion := func(name string, removed bool) events.Damage {
+	suspicion := func(name string, removed bool) report.Damage {
 		i := slices.IndexFunc(log, func(d events.Delta) bool { return d.Ref.Name == name })
-		return events.Damage{Kind: "pods", Suspected: true, About: log[i].Ref, UID: log[i].UID, Removed: removed}
+		return report.Damage{Kind: "pods", Suspected: true, About: log[i].Ref, UID: log[i].UID, Removed: removed}
 	}
 	k := &Reflector{bus: b, kind: kinds.Pods.Kind}
 	recreated := suspicion("a", true)
@@ -141,7 +142,7 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 	earlier := suspicion("b", true)
 	earlier.About, earlier.UID = events.Ref{}, ""
 	for name, c := range map[string]struct {
-		damage   events.Damage
+		damage   report.Damage
 		answered bool
 	}{
 		"it is gone, and the log says so":           {suspicion("b", true), true},
@@ -152,8 +153,8 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 		"it is there, where the log does not reach": {behind, false},
 		"it is gone, and the log has another of it": {recreated, true},
 		"an earlier version does not say what":      {earlier, false},
-		"the log has never had it":                  {events.Damage{Kind: "pods", Suspected: true, About: events.Ref{Kind: "pods", Namespace: "default", Name: "c"}, UID: "c", Removed: true}, false},
-		"it is damage, and no suspicion":            {events.Damage{Kind: "pods", About: suspicion("b", true).About, UID: suspicion("b", true).UID, Removed: true}, false},
+		"the log has never had it":                  {report.Damage{Kind: "pods", Suspected: true, About: events.Ref{Kind: "pods", Namespace: "default", Name: "c"}, UID: "c", Removed: true}, false},
+		"it is damage, and no suspicion":            {report.Damage{Kind: "pods", About: suspicion("b", true).About, UID: suspicion("b", true).UID, Removed: true}, false},
 	} {
 		if got := k.agreesByNow(t.Context(), c.damage); got != c.answered {
 			t.Errorf("%s: answered %t, want %t", name, got, c.answered)
@@ -175,7 +176,7 @@ func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	of := watchertest.LogOf(t, b)[0]
 	suspect := func(removed bool) {
-		watch.Report(events.Damage{Kind: "pods", Suspected: true, About: of.Ref, UID: of.UID, Removed: removed, End: 9})
+		watch.Report(report.Damage{Kind: "pods", Suspected: true, About: of.Ref, UID: of.UID, Removed: removed, End: 9})
 		watchertest.Until(t, func() bool {
 			watch.mu.Lock()
 			defer watch.mu.Unlock()
@@ -329,19 +330,19 @@ func TestAReportIsLookedInto(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
 		heard, all     time.Duration // ago; 0: never
-		damage         events.Damage
+		damage         report.Damage
 		damaged, again bool
 	}{
-		"the first":                      {0, 0, events.Damage{End: 9}, true, false},
-		"before what has been mended":    {0, 0, events.Damage{End: 4}, false, false},
-		"at what has been mended":        {0, 0, events.Damage{End: 5}, true, false},
-		"again":                          {time.Second, 0, events.Damage{End: 9}, true, true},
-		"a suspicion, again":             {time.Second, 0, events.Damage{End: 9, Suspected: true}, false, false},
-		"again, and just said again":     {time.Second, time.Second, events.Damage{End: 9}, false, false},
-		"again, and said again before":   {time.Second, repairEvery, events.Damage{End: 9}, true, true},
-		"after a minute":                 {repairEvery, 0, events.Damage{End: 9}, true, false},
-		"a suspicion, after a minute":    {repairEvery, 0, events.Damage{End: 9, Suspected: true}, true, false},
-		"a suspicion, before the repair": {0, 0, events.Damage{End: 4, Suspected: true}, false, false},
+		"the first":                      {0, 0, report.Damage{End: 9}, true, false},
+		"before what has been mended":    {0, 0, report.Damage{End: 4}, false, false},
+		"at what has been mended":        {0, 0, report.Damage{End: 5}, true, false},
+		"again":                          {time.Second, 0, report.Damage{End: 9}, true, true},
+		"a suspicion, again":             {time.Second, 0, report.Damage{End: 9, Suspected: true}, false, false},
+		"again, and just said again":     {time.Second, time.Second, report.Damage{End: 9}, false, false},
+		"again, and said again before":   {time.Second, repairEvery, report.Damage{End: 9}, true, true},
+		"after a minute":                 {repairEvery, 0, report.Damage{End: 9}, true, false},
+		"a suspicion, after a minute":    {repairEvery, 0, report.Damage{End: 9, Suspected: true}, true, false},
+		"a suspicion, before the repair": {0, 0, report.Damage{End: 4, Suspected: true}, false, false},
 	} {
 		k := &Reflector{}
 		k.repairedAt = 5

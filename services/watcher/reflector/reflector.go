@@ -28,6 +28,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/watcher/causes"
 	"github.com/millrace/millrace/services/watcher/kindlog"
@@ -114,7 +115,7 @@ type Reflector struct {
 	synced   bool
 	err      error
 	failing  time.Time      // since when err has not been nil
-	reported *events.Damage // a reader's report that the watch has not looked at yet
+	reported *report.Damage // a reader's report that the watch has not looked at yet
 	findings []events.Hole  // the scrubber's findings that are not recorded yet
 
 	// changed is called for each change that the watch receives; may be nil.
@@ -143,14 +144,14 @@ func (k *Reflector) Status() (synced bool, err error) {
 	return k.synced, k.err
 }
 
-// Unwatched returns why the kind cannot be watched, once that has lasted for events.StallAfter.
-func (k *Reflector) Unwatched(now time.Time) (u events.Unwatched, ok bool) {
+// Unwatched returns why the kind cannot be watched, once that has lasted for report.StallAfter.
+func (k *Reflector) Unwatched(now time.Time) (u report.Unwatched, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.err == nil || now.Sub(k.failing) < events.StallAfter {
+	if k.err == nil || now.Sub(k.failing) < report.StallAfter {
 		return u, false
 	}
-	return events.Unwatched{Kind: k.kind.Name, Reason: k.err.Error(), Since: k.failing}, true
+	return report.Unwatched{Kind: k.kind.Name, Reason: k.err.Error(), Since: k.failing}, true
 }
 
 // note keeps the newest error, and reports whether it has changed.

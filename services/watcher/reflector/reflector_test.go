@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/watcher/kindlog"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -32,10 +33,10 @@ func TestWhichKindsAreNotWatched(t *testing.T) {
 		if !k.note(away) || k.note(errors.New("away")) || !k.note(errors.New("refused")) {
 			t.Error("what is news is not told from what is not")
 		}
-		if _, told := k.Unwatched(began.Add(events.StallAfter - 1)); told {
+		if _, told := k.Unwatched(began.Add(report.StallAfter - 1)); told {
 			t.Error("it is told before half a minute is over")
 		}
-		if u, told := k.Unwatched(began.Add(events.StallAfter)); !told || u.Reason != "refused" || u.Kind != "pods" || !u.Since.Equal(began) {
+		if u, told := k.Unwatched(began.Add(report.StallAfter)); !told || u.Reason != "refused" || u.Kind != "pods" || !u.Since.Equal(began) {
 			t.Errorf("it is told as %+v, %t", u, told)
 		}
 		k.note(nil)
@@ -47,7 +48,7 @@ func TestWhichKindsAreNotWatched(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // virtual
 		k.note(away)
-		if u, told := k.Unwatched(time.Now().Add(events.StallAfter)); !told || !u.Since.Equal(time.Now()) {
+		if u, told := k.Unwatched(time.Now().Add(report.StallAfter)); !told || !u.Since.Equal(time.Now()) {
 			t.Errorf("it is told as %+v, %t", u, told)
 		}
 		if synced, err := k.Status(); !synced || err == nil {

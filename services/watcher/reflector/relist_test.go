@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/kindlog"
@@ -124,8 +125,8 @@ func TestARelistThatSaysEverythingAgain(t *testing.T) {
 			"a part cannot be read": {func(k *Reflector, a *watchertest.Ailing) { k.bus = &watchertest.Cut{Bus: a, After: 1} }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
 			"nothing can":           {func(k *Reflector, a *watchertest.Ailing) { k.bus = &watchertest.Broken{Bus: a} }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
 			"a second report": {func(k *Reflector, _ *watchertest.Ailing) {
-				_ = k.reportedDamage(events.Damage{End: 9})
-				_ = k.reportedDamage(events.Damage{End: 9})
+				_ = k.reportedDamage(report.Damage{End: 9})
+				_ = k.reportedDamage(report.Damage{End: 9})
 				k.nextGap.Reason = "a reader said so"
 			}, "is p0 is p1 is p3 gone p2 gap mark", "a reader said so", true},
 		} {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/source"
@@ -134,7 +135,7 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 		}
 		time.Sleep(4*time.Minute + 300*time.Millisecond)
 		rests := f.said(t)
-		k.Report(events.Damage{Kind: "pods", End: 9, Hole: events.Hole{Reason: "of a test"}})
+		k.Report(report.Damage{Kind: "pods", End: 9, Hole: events.Hole{Reason: "of a test"}})
 		time.Sleep(checkEvery - 1)
 		if err := f.ends(); err != nil {
 			t.Errorf("it looks before a second is over: %v", err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/apply/ask"
@@ -220,7 +221,7 @@ func (d *Client) do(ctx context.Context, a Actor, r plan.Request, auditID string
 		return plan.Response{Code: http.StatusForbidden, Reason: "NoIdentity", Message: "the writer has no identity for " + a.Controller}
 	}
 	switch {
-	case r.Verb == plan.Search && r.Subresource == events.SubExpiry:
+	case r.Verb == plan.Search && r.Subresource == query.SubExpiry:
 		return credentials.TokenExpiry(ctx, client, r)
 	case r.Verb == plan.Search, r.Verb == plan.Read && r.Owner != nil:
 		return d.answerer.Answer(ctx, client, r)

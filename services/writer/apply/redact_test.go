@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -90,56 +91,56 @@ var doors = map[string]struct {
 	"owner":     {Request: owned(plan.Look, ""), about: kinds.ReplicaSets.Name},
 	"ask":       {Request: owned(plan.Read, ""), about: kinds.ReplicaSets.Name},
 	"ask scale": {Request: owned(plan.Read, "scale"), about: kinds.ReplicaSets.Name},
-	"users":     {Request: sub(of(plan.Search, kinds.PersistentVolumeClaims.Name), events.SubUsers), about: kinds.Pods.Name, at: "/pods"},
+	"users":     {Request: sub(of(plan.Search, kinds.PersistentVolumeClaims.Name), query.SubUsers), about: kinds.Pods.Name, at: "/pods"},
 	"their claim": {
-		Request: sub(of(plan.Search, kinds.PersistentVolumeClaims.Name), events.SubUsers), about: kinds.PersistentVolumeClaims.Name, at: "/persistentvolumeclaims",
+		Request: sub(of(plan.Search, kinds.PersistentVolumeClaims.Name), query.SubUsers), about: kinds.PersistentVolumeClaims.Name, at: "/persistentvolumeclaims",
 	},
 	"contents": {
-		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.Namespaces.Name, Version: "v1", Name: "ns"}, events.SubContents), about: kinds.Pods.Name, at: "/pods",
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.Namespaces.Name, Version: "v1", Name: "ns"}, query.SubContents), about: kinds.Pods.Name, at: "/pods",
 	},
 	"types": {
-		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.ValidatingAdmissionPolicies.Name, Version: "v1", Name: "p", Body: json.RawMessage(`{}`)}, events.SubTypes),
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.ValidatingAdmissionPolicies.Name, Version: "v1", Name: "p", Body: json.RawMessage(`{}`)}, query.SubTypes),
 		about:   kinds.ValidatingAdmissionPolicies.Name, at: "/validatingadmissionpolicies",
 	},
 	"a review": {
-		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubReview),
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, query.SubReview),
 		about:   kinds.CertificateSigningRequests.Name, at: "/certificatesigningrequests",
 	},
 	"a certificate": {
-		Request: sub(plan.Request{Verb: plan.Patch, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubCertificate),
+		Request: sub(plan.Request{Verb: plan.Patch, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, query.SubCertificate),
 		about:   kinds.CertificateSigningRequests.Name, at: "/certificatesigningrequests",
 	},
 	"the review itself": {
-		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, events.SubReview),
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Body: json.RawMessage(`{}`)}, query.SubReview),
 		about:   kinds.NameOf("authorization.k8s.io", "subjectaccessreviews"), at: "/subjectaccessreviews",
 	},
 	"signatures": {
 		Request: sub(plan.Request{
 			Verb: plan.Patch, Kind: kinds.ConfigMaps.Name, Version: "v1", Namespace: "kube-public", Name: "cluster-info", PatchType: types.MergePatchType, Body: json.RawMessage(`{}`),
-		}, events.SubSignatures), about: kinds.ConfigMaps.Name, at: "/configmaps",
+		}, query.SubSignatures), about: kinds.ConfigMaps.Name, at: "/configmaps",
 	},
 	"objects": {
 		Request: sub(plan.Request{
 			Verb: plan.Search, Kind: kinds.StorageVersionMigrations.Name, Version: "v1beta1", Name: "m", Body: json.RawMessage(`{"resource":"replicasets.apps"}`),
-		}, events.SubObjects), about: kinds.ReplicaSets.Name, at: "/replicasets",
+		}, query.SubObjects), about: kinds.ReplicaSets.Name, at: "/replicasets",
 	},
-	"their scale": {Request: owned(plan.Search, events.SubReadings), about: kinds.ReplicaSets.Name, at: "/scale"},
+	"their scale": {Request: owned(plan.Search, query.SubReadings), about: kinds.ReplicaSets.Name, at: "/scale"},
 	"readings of pods": {
-		Request: owned(plan.Search, events.SubReadings, autoscalingv2.MetricSpec{
+		Request: owned(plan.Search, query.SubReadings, autoscalingv2.MetricSpec{
 			Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU},
 		}), about: kinds.Pods.Name, at: "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods",
 	},
 	"readings of an object": {
-		Request: owned(plan.Search, events.SubReadings, autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
+		Request: owned(plan.Search, query.SubReadings, autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType, Object: &autoscalingv2.ObjectMetricSource{
 			DescribedObject: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "db"}, Metric: autoscalingv2.MetricIdentifier{Name: "hits"},
 		}}), about: kinds.ReplicaSets.Name, at: "/hits",
 	},
 	"list":                     {Request: of(plan.Read, kinds.Pods.Name), about: kinds.Pods.Name, at: "fieldSelector", from: 404, forbidden: podPath + "a"},
 	"a create in doubt":        {Request: doubted(plan.Quiet - 1), about: kinds.Pods.Name},
 	"a create that is unheard": {Request: doubted(plan.Believed), about: kinds.Pods.Name, at: "watch=true", from: 500},
-	"token":                    {Request: sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken), about: kinds.Secrets.Name},
+	"token":                    {Request: sub(of(plan.Patch, kinds.Secrets.Name), query.SubToken), about: kinds.Secrets.Name},
 	"an expiry": {
-		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "kube-system", Name: "a"}, events.SubExpiry), about: kinds.Secrets.Name, at: "/secrets",
+		Request: sub(plan.Request{Verb: plan.Search, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "kube-system", Name: "a"}, query.SubExpiry), about: kinds.Secrets.Name, at: "/secrets",
 	},
 	"a Secret":          {Request: of(plan.Delete, kinds.Secrets.Name), about: kinds.Secrets.Name},
 	"a custom resource": {Request: of(plan.Patch, "widgets.example.com"), about: "widgets.example.com"},
@@ -163,7 +164,7 @@ func sub(r plan.Request, resource string) plan.Request {
 }
 
 func owned(verb plan.Verb, resource string, metrics ...autoscalingv2.MetricSpec) plan.Request {
-	body, _ := json.Marshal(events.ReadingsQuestion{Metrics: metrics, Least: 1, Most: 5})
+	body, _ := json.Marshal(query.ReadingsQuestion{Metrics: metrics, Least: 1, Most: 5})
 	return plan.Request{
 		Verb: verb, Namespace: "ns", Subresource: resource, Body: body, Owner: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u"},
 	}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -242,7 +242,7 @@ func TestARefusalHoldsNothing(t *testing.T) {
 	}
 	s, door := prepared(t, "token")
 	version := applytest.Keep(s, applytest.TokenType, map[string]string{"ca.crt": "ca", "token": applytest.Canary, "namespace": "ns"})
-	full := sub(of(plan.Patch, kinds.Secrets.Name), events.SubToken)
+	full := sub(of(plan.Patch, kinds.Secrets.Name), query.SubToken)
 	full.Name, full.Body = "key", fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q,"annotations":{%q:"builder",%q:"b"}}}`, version, applytest.NameKey, applytest.UIDKey)
 	if got := door.Do(t.Context(), actor, full, ""); got.Code != http.StatusOK || len(got.Body) > 0 || got.Object.ResourceVersion != version {
 		t.Errorf("a Secret that lacks nothing: %+v", got)

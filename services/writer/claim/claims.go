@@ -3,7 +3,7 @@ package claim
 import (
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // The measures of the protocol.
@@ -227,4 +227,4 @@ func (c *Claims) Missed(now time.Time) {
 }
 
 // Is reports whether a heartbeat is this writer's own.
-func (c *Claims) Is(b events.Heartbeat) bool { return b.Writer == c.id }
+func (c *Claims) Is(b report.Heartbeat) bool { return b.Writer == c.id }

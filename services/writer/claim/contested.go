@@ -3,7 +3,7 @@ package claim
 import (
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // A writer announces which turns it has in flight, and others leave them alone. Where there are
@@ -77,7 +77,7 @@ func (c *Claims) noteClaim(at Place, now time.Time) {
 }
 
 // hearUnknownWriter processes the heartbeat of a writer beyond the bounds.
-func (c *Claims) hearUnknownWriter(b events.Heartbeat, now time.Time) {
+func (c *Claims) hearUnknownWriter(b report.Heartbeat, now time.Time) {
 	c.unknownWriterAt = now
 	c.Missed(now)
 	for controller, turns := range b.Turns {

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // A claim repeated forever delays a turn for a bounded time only: under one name, under ever new
@@ -23,7 +23,7 @@ func TestAClaimIsBelievedForABoundedTime(t *testing.T) {
 				h.take(held, false)
 				for n := 0; ; n++ {
 					if by := claimant(n); by != "" {
-						h.hear(events.Heartbeat{Writer: by, Number: uint64(n), Turns: map[string][]uint64{held.Controller: {held.Sequence}}})
+						h.hear(report.Heartbeat{Writer: by, Number: uint64(n), Turns: map[string][]uint64{held.Controller: {held.Sequence}}})
 					}
 					listen(h, Interval)
 					waited := time.Since(began)
@@ -104,7 +104,7 @@ func TestWhoIsNotRememberedMayHaveATurn(t *testing.T) {
 				h := newParty("a")
 				for range 4 {
 					for ghost := range mostOthers {
-						h.hear(events.Heartbeat{Writer: time.Duration(ghost).String(), Number: h.number})
+						h.hear(report.Heartbeat{Writer: time.Duration(ghost).String(), Number: h.number})
 					}
 					listen(h, Interval)
 				}

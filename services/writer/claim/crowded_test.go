@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // The memory for other writers is bounded, however many are invented.
 func TestMadeUpWritersAreBounded(t *testing.T) {
 	h := newParty("self")
 	for n := range 1000 {
-		h.hear(events.Heartbeat{Writer: fmt.Sprint("ghost-", n), Number: 1})
+		h.hear(report.Heartbeat{Writer: fmt.Sprint("ghost-", n), Number: 1})
 	}
 	if got := len(h.others); got != mostOthers {
 		t.Errorf("%d writers are remembered, want %d", got, mostOthers)
@@ -30,7 +30,7 @@ func TestMadeUpClaimsAreBounded(t *testing.T) {
 		for i := range turns {
 			turns[i] = uint64(writer*len(turns) + i)
 		}
-		h.hear(events.Heartbeat{Writer: fmt.Sprint("ghost-", writer), Number: 1, Turns: map[string][]uint64{"toy": turns}})
+		h.hear(report.Heartbeat{Writer: fmt.Sprint("ghost-", writer), Number: 1, Turns: map[string][]uint64{"toy": turns}})
 	}
 	claims := 0
 	for _, p := range h.others {
@@ -40,7 +40,7 @@ func TestMadeUpClaimsAreBounded(t *testing.T) {
 		t.Errorf("%d claims are remembered, want %d at most", claims, mostClaims)
 	}
 	h.contests[here] = &contestedTurn{since: time.Now(), deliveredAt: time.Now()}
-	h.hear(events.Heartbeat{Writer: "ghost-49", Number: 2, Turns: map[string][]uint64{"toy": {here.Sequence}}})
+	h.hear(report.Heartbeat{Writer: "ghost-49", Number: 2, Turns: map[string][]uint64{"toy": {here.Sequence}}})
 	if !h.claimed(here, time.Now()) {
 		t.Error("a claim on a turn that is here does not count")
 	}

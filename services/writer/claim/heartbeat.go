@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 const (
@@ -17,12 +17,12 @@ const (
 )
 
 // Heartbeat returns the next heartbeat.
-func (c *Claims) Heartbeat(now time.Time) events.Heartbeat {
+func (c *Claims) Heartbeat(now time.Time) report.Heartbeat {
 	c.number++
 	c.sentAt[c.number] = now
 	delete(c.sentAt, c.number-maxOnTheWay)
 	c.forget(now)
-	said := events.Heartbeat{Writer: c.id, Number: c.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
+	said := report.Heartbeat{Writer: c.id, Number: c.number, Turns: map[string][]uint64{}, Waiting: map[string][]uint64{}}
 	for at, f := range c.inFlight {
 		turns := said.Waiting
 		if f.said {
@@ -64,7 +64,7 @@ func (c *Claims) forget(now time.Time) {
 // Hear processes a heartbeat, this writer's own or another's, and reports whether it shows an
 // expiry. Where writers have keys, the caller must have verified that a writer signed another's
 // heartbeat.
-func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
+func (c *Claims) Hear(b report.Heartbeat, now time.Time) (expired bool) {
 	if c.Is(b) {
 		return c.confirm(b.Number, now)
 	}
@@ -87,7 +87,7 @@ func (c *Claims) Hear(b events.Heartbeat, now time.Time) (expired bool) {
 }
 
 // note records which turns another writer has in flight.
-func (c *Claims) note(b events.Heartbeat, now time.Time) {
+func (c *Claims) note(b report.Heartbeat, now time.Time) {
 	p, room := other{at: now, number: b.Number, turns: map[Place]bool{}}, mostClaims
 	for id, o := range c.others {
 		if id != b.Writer {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // writer is the claims of a writer whose clock the test sets.
@@ -34,7 +34,7 @@ func (w writer) until(from, to time.Duration) {
 
 // says delivers another writer's heartbeat at a given time.
 func (w writer) says(d time.Duration, id string, number uint64, turns ...uint64) bool {
-	return w.Hear(events.Heartbeat{Writer: id, Number: number, Turns: map[string][]uint64{held.Controller: turns}}, w.at(d))
+	return w.Hear(report.Heartbeat{Writer: id, Number: number, Turns: map[string][]uint64{held.Controller: turns}}, w.at(d))
 }
 
 // crowd delivers heartbeats of as many other writers as are remembered.
@@ -326,7 +326,7 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 		}
 	}
 	first, second := w.Heartbeat(w.at(1)), w.Heartbeat(w.at(2))
-	if w.Hear(events.Heartbeat{Writer: "a", Number: 99}, w.at(3)) {
+	if w.Hear(report.Heartbeat{Writer: "a", Number: 99}, w.at(3)) {
 		t.Error("a heartbeat that was never said shows an expiry")
 	}
 	deaf("after one that was never said", 3, 3)

@@ -3,7 +3,7 @@ package claim
 import (
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // party is a writer's claims with the current time.
@@ -20,8 +20,8 @@ func (p party) standing(at Place) Status          { return p.Status(at, time.Now
 func (p party) regain(at Place)                   { p.HoldAgain(at, time.Now()) }
 func (p party) giveUp()                           { p.GiveUp(time.Now()) }
 func (p party) missed()                           { p.Missed(time.Now()) }
-func (p party) heartbeat() events.Heartbeat       { return p.Heartbeat(time.Now()) }
-func (p party) hear(b events.Heartbeat)           { p.Hear(b, time.Now()) }
+func (p party) heartbeat() report.Heartbeat       { return p.Heartbeat(time.Now()) }
+func (p party) hear(b report.Heartbeat)           { p.Hear(b, time.Now()) }
 
 // listen sends a writer's heartbeat, which comes back after a while.
 func listen(p party, after time.Duration) {
@@ -50,5 +50,5 @@ func holding() party {
 
 // hears delivers a heartbeat of another writer.
 func hears(h party, number uint64, turns ...uint64) {
-	h.hear(events.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}})
+	h.hear(report.Heartbeat{Writer: "b", Number: number, Turns: map[string][]uint64{held.Controller: turns}})
 }

@@ -7,11 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 func contents() events.Command {
 	return events.Command{
-		Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "shop", Subresource: events.SubContents,
+		Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "shop", Subresource: query.SubContents,
 		Body: json.RawMessage(`{"first":["pods"]}`), If: &events.If{UID: "ns"},
 	}
 }
@@ -30,7 +31,7 @@ func TestContentsAreAskedLast(t *testing.T) {
 	}
 	p.Answer(1, Response{Code: 200})
 	next := p.Next()
-	if len(next) != 1 || next[0].Verb != Search || next[0].Subresource != events.SubContents || string(next[0].Body) != `{"first":["pods"]}` {
+	if len(next) != 1 || next[0].Verb != Search || next[0].Subresource != query.SubContents || string(next[0].Body) != `{"first":["pods"]}` {
 		t.Fatalf("when the deletes are over, next is %+v", next)
 	}
 	p.Answer(2, live("ns", "9", `{"partial":true}`))
@@ -107,10 +108,10 @@ func TestSecretsAreNotTold(t *testing.T) {
 // for any other kind.
 func TestTheScaleOfASecretIsAsked(t *testing.T) {
 	p := New(turn(events.Command{
-		Verb: events.VerbAsk, Namespace: "shop", Subresource: events.SubReadings,
+		Verb: events.VerbAsk, Namespace: "shop", Subresource: query.SubReadings,
 		Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "password"},
 	}), Options{})
-	if next := p.Next(); len(next) != 1 || next[0].Verb != Search || next[0].Subresource != events.SubReadings {
+	if next := p.Next(); len(next) != 1 || next[0].Verb != Search || next[0].Subresource != query.SubReadings {
 		t.Errorf("what is asked is %+v", next)
 	}
 }

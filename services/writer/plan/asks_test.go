@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // asked formats a request as one line.
@@ -60,7 +61,7 @@ func TestWhatEachStepAsks(t *testing.T) {
 	secret := create("s")
 	secret.Kind = kinds.Secrets.Name
 	question := events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Of: &owner, Subresource: subScale}
-	search := events.Command{Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "ns", Subresource: events.SubContents}
+	search := events.Command{Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "ns", Subresource: query.SubContents}
 	const no = " try 0 doubtful false seen 0 wait false 0s"
 	const once = " try 1 doubtful false seen 0 wait false 0s"
 	for what, c := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // The bounds of a turn. No controller decides more at once, and the API server takes no larger
@@ -93,7 +94,7 @@ func checkNotice(n events.Notice) error {
 }
 
 // clusterInfo is the only object that may have signatures.
-var clusterInfo = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
+var clusterInfo = events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: metav1.NamespacePublic, Name: query.ClusterInfo}
 
 // patchTypes are the patch types that the API server accepts as JSON.
 var patchTypes = map[types.PatchType]bool{
@@ -107,19 +108,19 @@ var propagations = map[metav1.DeletionPropagation]bool{
 
 // questionFault returns what is wrong with an ask; "" if nothing.
 func questionFault(c events.Command) string {
-	ofSecret := c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != events.SubReadings
+	ofSecret := c.Of != nil && c.Of.Kind == kinds.Secrets.Kind.Kind && c.Subresource != query.SubReadings
 	switch {
 	case c.AsksExpiry() && c.Namespace == metav1.NamespaceSystem:
 		return ""
-	case c.Subresource == events.SubExpiry:
+	case c.Subresource == query.SubExpiry:
 		return "only of a Secret in kube-system can it be asked when it expires"
 	case c.Kind == kinds.Secrets.Name, ofSecret:
 		return "the answer would tell the content of a Secret" // readings: of its scale, and it has none
-	case c.Subresource == events.SubReadings && c.Of == nil:
+	case c.Subresource == query.SubReadings && c.Of == nil:
 		return "the readings are of no object"
-	case c.Subresource == events.SubUsers && c.Of == nil && events.UserKinds(c.Kind) == nil:
+	case c.Subresource == query.SubUsers && c.Of == nil && query.UserKinds(c.Kind) == nil:
 		return "what needs such an object cannot be found out"
-	case c.Of != nil && c.Searches() && c.Subresource != events.SubReadings:
+	case c.Of != nil && c.Searches() && c.Subresource != query.SubReadings:
 		return "what is searched for is of a kind that is known, and not named as owners are"
 	default:
 		return ""

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // An omitted value and a zero value are the same. All else must be equal, in the same order, down
@@ -210,13 +211,13 @@ func TestWhatMayBeAsked(t *testing.T) {
 	}{
 		"a pod":                  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Name: "a"}, true},
 		"a Secret":               {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Name: "a"}, false},
-		"readings of an object":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: events.SubReadings, Of: node}, true},
-		"readings of a Secret":   {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: events.SubReadings, Of: secret}, true},
-		"readings of no object":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: events.SubReadings}, false},
-		"the expiry of a token":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Subresource: events.SubExpiry, Name: "a"}, true},
-		"that of another Secret": {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "shop", Subresource: events.SubExpiry, Name: "a"}, false},
-		"that of a pod":          {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Namespace: "kube-system", Subresource: events.SubExpiry, Name: "a"}, false},
-		"that of a reference":    {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Subresource: events.SubExpiry, Name: "a", Of: secret}, false},
+		"readings of an object":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: query.SubReadings, Of: node}, true},
+		"readings of a Secret":   {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: query.SubReadings, Of: secret}, true},
+		"readings of no object":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Subresource: query.SubReadings}, false},
+		"the expiry of a token":  {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Subresource: query.SubExpiry, Name: "a"}, true},
+		"that of another Secret": {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "shop", Subresource: query.SubExpiry, Name: "a"}, false},
+		"that of a pod":          {events.Command{Verb: events.VerbAsk, Kind: kinds.Pods.Name, Namespace: "kube-system", Subresource: query.SubExpiry, Name: "a"}, false},
+		"that of a reference":    {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Subresource: query.SubExpiry, Name: "a", Of: secret}, false},
 		"a token as it is":       {events.Command{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Namespace: "kube-system", Name: "a"}, false},
 		"a Secret, by reference": {events.Command{Verb: events.VerbAsk, Of: secret, Name: "a"}, false},
 	} {

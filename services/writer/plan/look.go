@@ -7,7 +7,12 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 )
+
+// subScale is a subresource that is an object of its own. A controller that may write it may not
+// be allowed to read the parent object, whose metadata would not show the write anyway.
+const subScale = "scale"
 
 // look is a read that several commands of a turn share: whether the object that they rely on
 // exists, or which ranges the objects of a kind have. One of them makes it.
@@ -22,7 +27,7 @@ type look struct {
 	err    error
 }
 
-// rangedObject is a parsed [events.Ranged].
+// rangedObject is a parsed [query.Ranged].
 type rangedObject struct {
 	name   string
 	ranges []netip.Prefix
@@ -54,7 +59,7 @@ func (p *Plan) claim(d *operation) {
 	if d.step == finished || c.If == nil || !c.If.Unshared {
 		return
 	}
-	ranges, err := events.RangesIn(d.body)
+	ranges, err := query.RangesIn(d.body)
 	if err != nil {
 		d.refuse("Malformed", err.Error())
 		return
@@ -77,14 +82,14 @@ func (l *look) others(body json.RawMessage) ([]rangedObject, error) {
 		return l.ranged, l.err
 	}
 	l.read = true
-	var said []events.Ranged
+	var said []query.Ranged
 	if l.err = json.Unmarshal(body, &said); l.err == nil && said == nil { // null is not an empty list
 		l.err = errors.New("there is no list")
 	}
 	for _, s := range said {
 		o := rangedObject{name: s.Name}
 		for _, text := range s.Ranges {
-			if r, err := events.ParseRange(text); err == nil { // an invalid range has no addresses
+			if r, err := query.ParseRange(text); err == nil { // an invalid range has no addresses
 				o.ranges = append(o.ranges, r)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // gives returns a command that gives a node a range.
@@ -23,7 +24,7 @@ func gives(name, r string) events.Command {
 func TestRangesAreLookedForOnce(t *testing.T) {
 	p := New(turn(gives("a", "10.0.1.0/24"), gives("b", "10.0.2.0/24"), gives("c", "10.0.3.0/24")), Options{})
 	first := p.Next()
-	if len(first) != 1 || first[0].Verb != Search || first[0].Subresource != events.SubRanges || len(p.Next()) != 0 {
+	if len(first) != 1 || first[0].Verb != Search || first[0].Subresource != query.SubRanges || len(p.Next()) != 0 {
 		t.Fatalf("it asks %+v", first)
 	}
 	p.Answer(first[0].Command, Response{Code: 503})

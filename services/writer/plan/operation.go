@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // step is what an operation does next.
@@ -28,10 +29,6 @@ const (
 	recheck              // given up, may have been done: look whether it was
 	finished             // there is a result
 )
-
-// subScale is a subresource that is an object of its own. A controller that may write it may not
-// be allowed to read the parent object, whose metadata would not show the write anyway.
-const subScale = "scale"
 
 // mostChases is how often one turn retries a delete of an object whose changes leave its owners as
 // they were. If the object changes faster, the next turn has to delete it.
@@ -117,9 +114,9 @@ func (d *operation) request() Request {
 	case absent:
 		r.Owner = &owners(c.If)[d.owner]
 	case unused:
-		r.Verb, r.Subresource = Search, events.SubUsers
+		r.Verb, r.Subresource = Search, query.SubUsers
 	case unshared:
-		r.Verb, r.Subresource = Search, events.SubRanges
+		r.Verb, r.Subresource = Search, query.SubRanges
 	case write:
 		d.write(&r)
 	case ask:
@@ -301,7 +298,7 @@ func (d *operation) afterAbsent(r Response) {
 // afterUnused refuses a command on an object that something uses. It also refuses after an answer
 // that cannot be parsed, which proves nothing.
 func (d *operation) afterUnused(r Response) {
-	var found events.Users
+	var found query.Users
 	switch {
 	case r.ok() && uidOf(d.command) != "" && r.Object.UID != uidOf(d.command), r.notFound():
 		d.end(r, events.Absent)

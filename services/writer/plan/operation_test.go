@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 var (
@@ -293,7 +294,7 @@ func TestWhatNeedsWhatCannotBeFoundOut(t *testing.T) {
 		c.If = &events.If{UID: "u", ResourceVersion: "7", Unused: true}
 		return c
 	}
-	asks := events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: events.SubUsers, If: &events.If{UID: "u"}}
+	asks := events.Command{Verb: events.VerbAsk, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Subresource: query.SubUsers, If: &events.If{UID: "u"}}
 	for name, c := range map[string]events.Command{"an update of a set": unused(update("web", "7", `{}`)), "a create": unused(create("p")), "a question": asks} {
 		p := New(turn(c), Options{})
 		if results, done := p.Results(); !done || results[0].Reason != "Malformed" || len(p.Next()) > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/redact"
 )
 
@@ -188,11 +189,11 @@ func fault(c events.Command) string {
 		return "the command names no object"
 	case unaddressable(c) != "":
 		return unaddressable(c)
-	case c.If != nil && c.If.Unused && (c.Of != nil || c.Verb == events.VerbCreate || events.UserKinds(c.Kind) == nil):
+	case c.If != nil && c.If.Unused && (c.Of != nil || c.Verb == events.VerbCreate || query.UserKinds(c.Kind) == nil):
 		return "what needs such an object cannot be found out"
-	case c.If != nil && c.If.Unshared && (c.Of != nil || !events.HasRanges(c.Kind)):
+	case c.If != nil && c.If.Unshared && (c.Of != nil || !query.HasRanges(c.Kind)):
 		return "which ranges such objects have cannot be found out"
-	case c.Subresource == events.SubSignatures && (!c.Signs() || c.Ref() != clusterInfo || uidOf(c) == "" || c.If.ResourceVersion == ""):
+	case c.Subresource == query.SubSignatures && (!c.Signs() || c.Ref() != clusterInfo || uidOf(c) == "" || c.If.ResourceVersion == ""):
 		return "only the ConfigMap cluster-info has signatures, in the version that was seen"
 	case c.Verb == events.VerbDelete && uidOf(c) == "":
 		return "a delete must say which uid it means"

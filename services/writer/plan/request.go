@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Verb is the kind of a request.
@@ -71,19 +72,19 @@ type Request struct {
 	After time.Duration
 }
 
-// FillsToken is true for a patch that the door completes with a token ([events.SubToken]).
+// FillsToken is true for a patch that the door completes with a token ([query.SubToken]).
 func (r Request) FillsToken() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.FillsToken()
 }
 
 // Signs is true for a patch whose body the door makes from the live object
-// ([events.SubSignatures]).
+// ([query.SubSignatures]).
 func (r Request) Signs() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Signs()
 }
 
 // Certifies is true for a patch that the door answers with a certificate
-// ([events.SubCertificate]).
+// ([query.SubCertificate]).
 func (r Request) Certifies() bool {
 	return events.Command{Verb: events.Verb(r.Verb), Kind: r.Kind, Subresource: r.Subresource}.Certifies()
 }
@@ -112,11 +113,11 @@ type Response struct {
 // The reasons that the door itself answers with.
 const (
 	// ReasonNoMatch: the API server serves no resource for the owner's kind.
-	ReasonNoMatch = events.NoMatch
+	ReasonNoMatch = query.NoMatch
 	// ReasonUnresolvable: a cluster-scoped object names a namespaced owner.
 	ReasonUnresolvable = "UnresolvableOwner"
 	// ReasonLacking: the resource does not have the requested subresource.
-	ReasonLacking = events.NoSubresource
+	ReasonLacking = query.NoSubresource
 	// ReasonPanicked: the request made the door panic. It is not repeated.
 	ReasonPanicked = "Panicked"
 	// ReasonNotImpersonated: the writer may not act as the controller, or may not do this as

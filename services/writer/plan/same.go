@@ -7,7 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // created reports whether a live object, found under the name of a create, is what that create
@@ -45,7 +45,7 @@ func updated(body, live json.RawMessage, subresource string) bool {
 		switch subresource {
 		case "status":
 			delete(object, "spec")
-		case events.SubApproval: // the approval is in the status; the rest does not change
+		case query.SubApproval: // the approval is in the status; the rest does not change
 		default:
 			delete(object, "status")
 		}

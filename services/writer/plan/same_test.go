@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Fields that the API server manages are no change, nor is the half of the object that the
@@ -52,7 +52,7 @@ func TestAnApprovalIsInTheStatus(t *testing.T) {
 		`{"spec":{"username":"b"},"status":{"conditions":[{"type":"Approved"}]}}`:                             false,
 		`{"spec":{"username":"a"},"status":{"conditions":[{"type":"Approved"}],"certificate":"of a signer"}}`: false,
 	} {
-		if got := updated(json.RawMessage(approved), json.RawMessage(live), events.SubApproval); got != want {
+		if got := updated(json.RawMessage(approved), json.RawMessage(live), query.SubApproval); got != want {
 			t.Errorf("%s is approved as it was meant: %t", live, got)
 		}
 	}

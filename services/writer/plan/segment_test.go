@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // hostile has texts that are no path segment, or that lead to another path.
@@ -110,8 +111,8 @@ func TestAnImpossibleOwnerIsAbsent(t *testing.T) {
 func TestMalformedCommandsAreRefused(t *testing.T) {
 	owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	for what, c := range map[string]events.Command{
-		"readings of nothing":      {Verb: events.VerbAsk, Namespace: "ns", Subresource: events.SubReadings, Kind: "pods", Version: "v1", Name: "a"},
-		"contents of an owner":     {Verb: events.VerbAsk, Namespace: "ns", Subresource: events.SubContents, Of: owner},
+		"readings of nothing":      {Verb: events.VerbAsk, Namespace: "ns", Subresource: query.SubReadings, Kind: "pods", Version: "v1", Name: "a"},
+		"contents of an owner":     {Verb: events.VerbAsk, Namespace: "ns", Subresource: query.SubContents, Of: owner},
 		"a delete of an owner":     {Verb: events.VerbDelete, Namespace: "ns", Of: owner, If: &events.If{UID: "u"}},
 		"an unknown patch":         {Verb: events.VerbPatch, Kind: "pods", Version: "v1", Name: "a", PatchType: "text/html\r\nX: y", Body: []byte(`{}`)},
 		"a patch without a type":   {Verb: events.VerbPatch, Kind: "pods", Version: "v1", Name: "a", Body: []byte(`{}`)},

@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/tokencleaner"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/test/oracle/effect"
@@ -44,7 +45,7 @@ func buildTokenCleaner(ctx context.Context, f informers.SharedInformerFactory, c
 func expiries(world []runtime.Object, c events.Command) events.Result {
 	for _, obj := range world {
 		if s, ok := obj.(*corev1.Secret); ok && s.Name == c.Name && s.Namespace == c.Namespace {
-			return frozen.Answered(events.ExpiryOf(s))
+			return frozen.Answered(query.ExpiryOf(s))
 		}
 	}
 	return events.Result{Status: events.Absent}

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/test/oracle/access"
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/oracletest"
@@ -59,7 +60,7 @@ func bootstrapWorld(t *rapid.T) []runtime.Object {
 // bootstrapToken is a Secret in kube-system that looks like a token.
 func bootstrapToken(t *rapid.T, name string) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: name, UID: types.UID("uid-" + name), ResourceVersion: "10"}}
-	s.Type = rapid.SampledFrom([]corev1.SecretType{events.BootstrapToken, events.BootstrapToken, events.BootstrapToken, corev1.SecretTypeOpaque, ""}).Draw(t, "type")
+	s.Type = rapid.SampledFrom([]corev1.SecretType{query.BootstrapToken, query.BootstrapToken, query.BootstrapToken, corev1.SecretTypeOpaque, ""}).Draw(t, "type")
 	in := time.Duration(rapid.SampledFrom([]int{-3600, -1, 0, 1, 60, 1800, 3599, 3601, 864000}).Draw(t, "seconds left")) * time.Second
 	at := objects.Now.Add(in).In(rapid.SampledFrom([]*time.Location{time.UTC, time.FixedZone("", 3600), time.FixedZone("", -5400)}).Draw(t, "zone"))
 	said := rapid.SampledFrom([]string{at.Format(time.RFC3339), at.Format(time.RFC3339), at.Format(time.RFC3339), at.Format(time.RFC3339Nano), "", "tomorrow", at.Format(time.DateTime), "none"}).Draw(t, "expiration")
@@ -108,7 +109,7 @@ func TestClusterInfoIsSignedAsUpstreams(t *testing.T) {
 
 // signingWorld has cluster-info and some Secrets that look like signing tokens.
 func signingWorld(t *rapid.T) []runtime.Object {
-	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo, UID: "info", ResourceVersion: "10"}}
+	info := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: query.ClusterInfo, UID: "info", ResourceVersion: "10"}}
 	info.Data = map[string]string{"mine": "x"}
 	if rapid.IntRange(0, 7).Draw(t, "with content") > 0 {
 		info.Data["kubeconfig"] = rapid.SampledFrom([]string{"apiVersion: v1\nkind: Config\n", "", "\u00fc <&>"}).Draw(t, "content")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrapproving"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrcleaner"
 	"github.com/millrace/millrace/services/reconcilers/controllers/podcertificaterequestcleaner"
@@ -104,5 +105,5 @@ func reviewed(_ []runtime.Object, c events.Command) events.Result {
 	if err := json.Unmarshal(c.Body, &asked); err != nil {
 		panic(err) // ours wrote it
 	}
-	return frozen.Answered(events.Review{Of: asked.ResourceAttributes, Status: authorizationv1.SubjectAccessReviewStatus{Allowed: permitted(asked, objects.Now)}})
+	return frozen.Answered(query.Review{Of: asked.ResourceAttributes, Status: authorizationv1.SubjectAccessReviewStatus{Allowed: permitted(asked, objects.Now)}})
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/services/writer/apply"
@@ -57,7 +58,7 @@ func signedByThem(world []runtime.Object) (map[string]string, error) {
 }
 
 func clusterInfoOf(client *fake.Clientset) (map[string]string, error) {
-	obj, err := client.Tracker().Get(kinds.ConfigMaps.GVR(), metav1.NamespacePublic, events.ClusterInfo)
+	obj, err := client.Tracker().Get(kinds.ConfigMaps.GVR(), metav1.NamespacePublic, query.ClusterInfo)
 	if err != nil {
 		return nil, fmt.Errorf("read cluster-info: %w", err)
 	}
@@ -72,7 +73,7 @@ func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error)
 	if err != nil {
 		return nil, err
 	}
-	seen, key := reconciletest.NewWorld(kinds.Secrets.Kind), events.Key{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
+	seen, key := reconciletest.NewWorld(kinds.Secrets.Kind), events.Key{Namespace: metav1.NamespacePublic, Name: query.ClusterInfo}
 	for _, obj := range world {
 		switch obj := obj.(type) {
 		case *corev1.Secret:

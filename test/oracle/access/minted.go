@@ -25,6 +25,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/serviceaccounttoken"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/test/oracle/effect"
@@ -192,7 +193,7 @@ func (m *minting) turn(name string) {
 			a := m.accounts[c.Name]
 			a.Secrets = slices.DeleteFunc(a.Secrets, func(r corev1.ObjectReference) bool { return r.Name == name })
 		case s.Type != corev1.SecretTypeServiceAccountToken:
-			r.Status, r.Code, r.Reason = events.Refused, 422, events.NoToken
+			r.Status, r.Code, r.Reason = events.Refused, 422, query.NoToken
 		case c.FillsToken():
 			fillAsTheWriter(s, c)
 		case c.Verb == events.VerbDelete:

@@ -33,9 +33,9 @@ import (
 	"k8s.io/kubernetes/pkg/controller/certificates/signer"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/csrsigning"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/authority"
@@ -125,7 +125,7 @@ func buildRequestSigners(ctx context.Context, f informers.SharedInformerFactory,
 func signed(world []runtime.Object, theirs, ours []effect.Effect) ([]effect.Effect, []effect.Effect) {
 	var written []effect.Effect
 	for _, e := range ours {
-		if e.Resource != "certificatesigningrequests/"+events.SubCertificate {
+		if e.Resource != "certificatesigningrequests/"+query.SubCertificate {
 			written = append(written, e)
 			continue
 		}
@@ -146,7 +146,7 @@ func asTheWriter(request *certificatesv1.CertificateSigningRequest) (written []b
 		panic(err)
 	}
 	kind := kinds.CertificateSigningRequests
-	d.Do(context.Background(), certifier, plan.Request{Verb: plan.Patch, Kind: kind.Name, Version: kind.Version, Name: request.Name, Subresource: events.SubCertificate, Body: body}, "")
+	d.Do(context.Background(), certifier, plan.Request{Verb: plan.Patch, Kind: kind.Name, Version: kind.Version, Name: request.Name, Subresource: query.SubCertificate, Body: body}, "")
 	return written
 }
 
@@ -177,7 +177,7 @@ func signersDoor(server http.RoundTripper, now time.Time) *apply.Client {
 var RequestSignerAtRest = stage.Rest{
 	Theirs: buildRequestSigners, Ours: RequestSigner.Ours, Kinds: []kinds.Kind{kinds.CertificateSigningRequests.Kind},
 	Door: func(s *stage.Stage, now time.Time, r plan.Request) plan.Response {
-		if r.Subresource != events.SubCertificate {
+		if r.Subresource != query.SubCertificate {
 			return s.API.Do(r)
 		}
 		return signersDoor(staged{s}, now).Do(context.Background(), certifier, r, "")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/oracle/objects"
 )
@@ -67,7 +68,7 @@ func Answered(body any) events.Result {
 
 // UsersOfClaim names the pods that may need a claim.
 func UsersOfClaim(world []runtime.Object, c events.Command) events.Result {
-	var found events.Users
+	var found query.Users
 	for _, obj := range world {
 		if p, ok := obj.(*corev1.Pod); ok && p.Namespace == c.Namespace {
 			found.Take(p, c.Name)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	namespaces "github.com/millrace/millrace/services/reconcilers/controllers/namespace"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
@@ -466,13 +467,13 @@ func uidIn(c events.Command) types.UID {
 }
 
 // contents is the answer of the writer's door.
-func (p *place) contents() (c events.Contents) {
+func (p *place) contents() (c query.Contents) {
 	if _, err := p.discover(); err != nil {
 		c.Undiscovered, c.Groups = err.Error(), 1
 	}
 	for i := range p.varieties {
 		s := &p.varieties[i]
-		h := events.Holding{Kind: s.name(), Version: s.gvr.Version, Finalizers: map[string]int{}}
+		h := query.Holding{Kind: s.name(), Version: s.gvr.Version, Finalizers: map[string]int{}}
 		if err := s.unavailable(); err != nil {
 			h.Failure = err.Error()
 			c.Kinds = append(c.Kinds, h)
@@ -484,7 +485,7 @@ func (p *place) contents() (c events.Contents) {
 				h.Finalizers[f]++
 			}
 			if !o.deleting || slices.Contains(o.finalizers, metav1.FinalizerDeleteDependents) {
-				h.Standing = append(h.Standing, events.Standing{Name: o.name, UID: o.uid})
+				h.Standing = append(h.Standing, query.Standing{Name: o.name, UID: o.uid})
 			} else if !o.done {
 				h.Grace = max(h.Grace, o.grace)
 			}

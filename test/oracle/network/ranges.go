@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controller/servicecidrs"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/servicecidr"
 	"github.com/millrace/millrace/test/oracle/effect"
 	"github.com/millrace/millrace/test/oracle/exemption"
@@ -34,7 +34,7 @@ func fairRanges(world []runtime.Object, theirs, ours []effect.Effect) ([]effect.
 	theirs = effect.Rewritten(effect.Only(theirs, func(e effect.Effect) bool { return e.Name == own.Name }), effect.WithoutUID)
 	leaves := slices.ContainsFunc(world[1:], func(obj runtime.Object) bool {
 		other, ok := obj.(*networkingv1.ServiceCIDR)
-		return ok && events.RangesOverlap(own, other) && (other.DeletionTimestamp != nil || !slices.Contains(other.Finalizers, events.RangeFinalizer))
+		return ok && query.RangesOverlap(own, other) && (other.DeletionTimestamp != nil || !slices.Contains(other.Finalizers, query.RangeFinalizer))
 	})
 	if ours = effect.Rewritten(ours, effect.WithoutUID); own.DeletionTimestamp != nil && leaves {
 		return exemption.Lets("range-that-stays", theirs, nil), nil

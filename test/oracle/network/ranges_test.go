@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/test/oracle/network"
 	"github.com/millrace/millrace/test/oracle/oracletest"
 )
@@ -28,7 +29,7 @@ func rangeWorld(t *rapid.T) []runtime.Object {
 		if second := prefixes.Draw(t, name+" besides"); (second[0] == 'f') != (c.Spec.CIDRs[0][0] == 'f') {
 			c.Spec.CIDRs = append(c.Spec.CIDRs, second)
 		}
-		c.Finalizers = rapid.SampledFrom([][]string{{events.RangeFinalizer}, {events.RangeFinalizer}, {"x", events.RangeFinalizer}, {"x"}, nil}).Draw(t, name+"'s finalizers")
+		c.Finalizers = rapid.SampledFrom([][]string{{query.RangeFinalizer}, {query.RangeFinalizer}, {"x", query.RangeFinalizer}, {"x"}, nil}).Draw(t, name+"'s finalizers")
 		return c
 	}
 	own := made(oracletest.Owner)
@@ -54,7 +55,7 @@ func rangeWorld(t *rapid.T) []runtime.Object {
 		if a.Name = fmt.Sprintf("10.0.0.%d", last); oracletest.Chance(t, 3, "IPv6") {
 			family, a.Name = "IPv6", fmt.Sprintf("fd00::%x", last)
 		}
-		manager := rapid.SampledFrom([]string{events.AddressManager, events.AddressManager, events.AddressManager, "another"}).Draw(t, "manager")
+		manager := rapid.SampledFrom([]string{query.AddressManager, query.AddressManager, query.AddressManager, "another"}).Draw(t, "manager")
 		a.Labels = map[string]string{networkingv1.LabelManagedBy: manager, networkingv1.LabelIPAddressFamily: family}
 		world = append(world, a)
 	}

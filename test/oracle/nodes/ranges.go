@@ -26,6 +26,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/nodeipam"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -165,7 +166,7 @@ func (w NodeRanges) apart(nodes []*corev1.Node, n *corev1.Node) *corev1.Node {
 func (w NodeRanges) late(n *corev1.Node) bool {
 	outside := false
 	for i, text := range n.Spec.PodCIDRs {
-		r, err := events.ParseRange(text)
+		r, err := query.ParseRange(text)
 		inside := err == nil && r.Overlaps(netip.MustParsePrefix(w.Config.Cluster[i].CIDR))
 		if inside && outside {
 			return true
@@ -178,12 +179,12 @@ func (w NodeRanges) late(n *corev1.Node) bool {
 // clash reports whether a node has a part of a block of which others, or Services, have a part. Upstream
 // gives such a block away when one of them is deleted.
 func (w NodeRanges) clash(nodes []*corev1.Node, n *corev1.Node) bool {
-	others := events.Ranged{Ranges: slices.Clone(w.Config.Services)}
+	others := query.Ranged{Ranges: slices.Clone(w.Config.Services)}
 	for _, other := range nodes {
 		others.Ranges = append(others.Ranges, other.Spec.PodCIDRs...)
 	}
 	for i, text := range n.Spec.PodCIDRs {
-		r, err := events.ParseRange(text)
+		r, err := query.ParseRange(text)
 		if err != nil {
 			continue
 		}
@@ -251,10 +252,10 @@ func (w NodeRanges) ours(t *testing.T) rangesSide {
 
 // door answers like the writer's door: it knows the ranges of all nodes. No node gets a second one.
 func (o *ourRanges) door(t *testing.T, r plan.Request) plan.Response {
-	if r.Verb == plan.Search && r.Subresource == events.SubRanges {
-		all := []events.Ranged{}
+	if r.Verb == plan.Search && r.Subresource == query.SubRanges {
+		all := []query.Ranged{}
 		for _, n := range o.nodes() {
-			all = append(all, events.Ranged{Name: n.Name, UID: n.UID, Ranges: n.Spec.PodCIDRs})
+			all = append(all, query.Ranged{Name: n.Name, UID: n.UID, Ranges: n.Spec.PodCIDRs})
 		}
 		return plan.Response{Code: http.StatusOK, Body: []byte(effect.JSON(all))}
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	policystatus "github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/test/oracle/effect"
@@ -87,7 +88,7 @@ func policyOfOurs(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (sa
 		}
 		switch c := d.Commands[0]; c.Verb {
 		case events.VerbAsk:
-			r := frozen.Answered(events.Types{Warnings: checker().Check(policy)})
+			r := frozen.Answered(query.Types{Warnings: checker().Check(policy)})
 			r.Ref = c.Ref()
 			s.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: policy.UID, ResourceVersion: policy.ResourceVersion, At: objects.Now, Results: []events.Result{r}})
 		default:

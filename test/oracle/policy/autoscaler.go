@@ -29,6 +29,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/horizontalpodautoscaler"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -64,7 +65,7 @@ type Look struct {
 	Selector string
 	To       int32
 	// Metrics are the readings of the metrics in the autoscaler's spec.
-	Metrics []events.Reading
+	Metrics []query.Reading
 	// Absent and Refused are the reasons why the scale cannot be read, or written; Unreported is why the
 	// status cannot be written.
 	Absent, Refused, Unreported string
@@ -199,11 +200,11 @@ func (l *scaling) carry(o *events.Outcome, d reconcile.Decision, round Look) (un
 }
 
 // readings is the answer to the question of a round.
-func (l Look) readings(h *autoscalingv2.HorizontalPodAutoscaler, replicas int32) events.Readings {
+func (l Look) readings(h *autoscalingv2.HorizontalPodAutoscaler, replicas int32) query.Readings {
 	if l.Absent != "" {
-		return events.Readings{Failure: l.Absent}
+		return query.Readings{Failure: l.Absent}
 	}
-	return events.Readings{Metrics: l.Metrics, Scale: &events.Scale{
+	return query.Readings{Metrics: l.Metrics, Scale: &query.Scale{
 		Kind: kinds.Deployments.Name, Version: "v1", UID: "uid-web", ResourceVersion: "1", Replicas: replicas, Current: l.Current, Selector: l.Selector,
 	}}
 }
@@ -309,7 +310,7 @@ func (s *answers) scaler() *scalefake.FakeScaleClient {
 }
 
 // samples are those of the first metric for which is returns true.
-func (s *answers) samples(is func(autoscalingv2.MetricSpec) bool) (samples []events.Sample, err error) {
+func (s *answers) samples(is func(autoscalingv2.MetricSpec) bool) (samples []query.Sample, err error) {
 	s.change(func() {
 		r := s.look.Metrics[slices.IndexFunc(s.specs, is)]
 		if samples = r.Samples; r.Failure != "" {
@@ -319,7 +320,7 @@ func (s *answers) samples(is func(autoscalingv2.MetricSpec) bool) (samples []eve
 	return samples, err
 }
 
-func infoOf(samples []events.Sample, err error) (metrics.PodMetricsInfo, time.Time, error) {
+func infoOf(samples []query.Sample, err error) (metrics.PodMetricsInfo, time.Time, error) {
 	info := metrics.PodMetricsInfo{}
 	for _, sample := range samples {
 		m := metrics.PodMetric{Value: sample.Milli, Window: time.Duration(sample.Window * float64(time.Second))}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle/exemption"
 	"github.com/millrace/millrace/test/oracle/objects"
@@ -131,7 +131,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 	}
 	busy := rapid.SampledFrom([]int{0, 0, 100, 400, 700, 1000, 1500}).Draw(t, "busy")
 	for _, spec := range h.Spec.Metrics {
-		r := events.Reading{}
+		r := query.Reading{}
 		if rare("fails") {
 			r.Failure = "no answer"
 		}
@@ -142,7 +142,7 @@ func autoscalerLook(t *rapid.T, h *autoscalingv2.HorizontalPodAutoscaler, calm b
 		}
 		for i := range samples {
 			at := metav1.NewTime(objects.Now.Truncate(time.Second).Add(-time.Duration(rapid.IntRange(0, 60).Draw(t, "measured")) * time.Second))
-			r.Samples = append(r.Samples, events.Sample{
+			r.Samples = append(r.Samples, query.Sample{
 				Pod: fmt.Sprint("pod-", i), Milli: int64(busy + rapid.SampledFrom([]int{0, 0, 50, 300}).Draw(t, "uses")), At: &at, Window: 30,
 			})
 		}

@@ -33,6 +33,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/disruption"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/oracle/effect"
@@ -260,9 +261,9 @@ func (b Budgets) answer(c events.Command) events.Result {
 	}
 	switch {
 	case err != nil:
-		r.Status, r.Reason, r.Message = events.Refused, events.NoMatch, err.Error()
+		r.Status, r.Reason, r.Message = events.Refused, query.NoMatch, err.Error()
 	case kind.Kind == "Bar":
-		r.Status, r.Code, r.Reason = events.Refused, http.StatusNotImplemented, events.NoSubresource
+		r.Status, r.Code, r.Reason = events.Refused, http.StatusNotImplemented, query.NoSubresource
 		r.Message = fmt.Sprintf("%s does not implement the scale subresource", mapping.Resource.GroupResource())
 	case !there:
 		r.Status = events.Absent

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle/effect"
 )
@@ -25,7 +26,7 @@ func Look(s *Stage, _ time.Time, r plan.Request) plan.Response {
 	case *networkingv1.ServiceCIDR:
 		found = s.addressesIn(o)
 	case *corev1.Secret:
-		found = events.ExpiryOf(o)
+		found = query.ExpiryOf(o)
 	default:
 		found = s.podsIn(r)
 	}
@@ -39,14 +40,14 @@ func Look(s *Stage, _ time.Time, r plan.Request) plan.Response {
 }
 
 // addressesIn are the addresses that need a ServiceCIDR.
-func (s *Stage) addressesIn(own *networkingv1.ServiceCIDR) (found events.Users) {
+func (s *Stage) addressesIn(own *networkingv1.ServiceCIDR) (found query.Users) {
 	var all []*networkingv1.ServiceCIDR
 	for _, obj := range s.API.List(kinds.ServiceCIDRs.Name) {
 		all = append(all, obj.(*networkingv1.ServiceCIDR))
 	}
-	ranges := events.RangesOf(own, all)
+	ranges := query.RangesOf(own, all)
 	for _, a := range s.API.List(kinds.IPAddresses.Name) {
-		if a.GetLabels()[networkingv1.LabelManagedBy] == events.AddressManager && ranges.Need(a) {
+		if a.GetLabels()[networkingv1.LabelManagedBy] == query.AddressManager && ranges.Need(a) {
 			found.Name(a.GetName())
 		}
 	}
@@ -54,9 +55,9 @@ func (s *Stage) addressesIn(own *networkingv1.ServiceCIDR) (found events.Users) 
 }
 
 // podsIn are the pods in a group.
-func (s *Stage) podsIn(group plan.Request) (found events.Users) {
+func (s *Stage) podsIn(group plan.Request) (found query.Users) {
 	for _, obj := range s.API.List(kinds.Pods.Name) {
-		if obj.GetNamespace() == group.Namespace && events.InPodGroup(obj.(*corev1.Pod), group.Name) {
+		if obj.GetNamespace() == group.Namespace && query.InPodGroup(obj.(*corev1.Pod), group.Name) {
 			found.Name(obj.GetName())
 		}
 	}

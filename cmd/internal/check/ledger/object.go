@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/check"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // objectOf has the fields of an object that the rules use.
@@ -63,7 +64,7 @@ func pod(o *check.Object, p *corev1.Pod) {
 	}
 	if o.Active && p.Spec.NodeName != "" {
 		for i := range p.Spec.Volumes {
-			if name, _ := events.ClaimOf(p, &p.Spec.Volumes[i]); name != "" {
+			if name, _ := query.ClaimOf(p, &p.Spec.Volumes[i]); name != "" {
 				o.Claims = append(o.Claims, name)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/fields"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // errUnexplained ends `millrace shadow --exit-code` if there are unexplained differences.
@@ -68,7 +69,7 @@ func (o *shadowOptions) run(ctx context.Context, s *session.Session) error {
 	if err != nil {
 		return err
 	}
-	wanted := standing.Compared{Most: o.examples, Show: slices.DeleteFunc(slices.Clone(events.Agreements), events.Agreement.Explained)}
+	wanted := standing.Compared{Most: o.examples, Show: slices.DeleteFunc(slices.Clone(report.Agreements), report.Agreement.Explained)}
 	if o.since > 0 {
 		wanted.Since = time.Now().Add(-o.since)
 	}
@@ -117,13 +118,13 @@ func (o *shadowOptions) draw(p *printer.Paper, found []standing.Parity) {
 
 func drawParities(p *printer.Paper, found []standing.Parity) {
 	head := []string{"CONTROLLER"}
-	for _, a := range events.Agreements {
+	for _, a := range report.Agreements {
 		head = append(head, strings.ToUpper(string(a)))
 	}
 	rows := make([][]printer.Cell, 0, len(found))
 	for _, parity := range found {
 		row := printer.Cells(parity.Controller)
-		for _, a := range events.Agreements {
+		for _, a := range report.Agreements {
 			c := printer.Cell{Text: fmt.Sprint(parity.Findings[a])}
 			if parity.Findings[a] > 0 && !a.Explained() {
 				c.Colour = printer.Red

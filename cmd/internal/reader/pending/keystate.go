@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/reader/printer"
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // processes are running reconcilers and writers to ask for the state of a key.
@@ -37,7 +38,7 @@ const maxKeyReport = 4 << 20
 // keyReport is a process's state of a key.
 type keyReport struct {
 	Address string `json:"address"`
-	events.KeyReport
+	report.KeyReport
 }
 
 // ask asks every process for its state of a key of a controller.
@@ -63,7 +64,7 @@ func (p *processes) ask(ctx context.Context, controller string, key events.Key) 
 	return all, nil
 }
 
-func askKey(ctx context.Context, address, token, controller string, key events.Key) (r events.KeyReport, err error) {
+func askKey(ctx context.Context, address, token, controller string, key events.Key) (r report.KeyReport, err error) {
 	base, err := url.Parse(address)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return r, fmt.Errorf("it is no address: write it as http://HOST:PORT, the service's --health-address")
@@ -128,7 +129,7 @@ func drawKeyReport(p *printer.Paper, r keyReport) {
 	}
 }
 
-func drawKeyCheck(p *printer.Paper, c events.KeyCheck) {
+func drawKeyCheck(p *printer.Paper, c report.KeyCheck) {
 	line := fmt.Sprintf("%s: %s", c.Condition, c.Reason)
 	if c.About != "" {
 		line += ": " + c.About

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/reader/readertest"
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // TestWhyNotAsksRunningProcesses: why-not shows the key's state in reconcilers and writer, with what
@@ -20,14 +21,14 @@ func TestWhyNotAsksRunningProcesses(t *testing.T) {
 	w := readertest.NewWorld(t, Commands)
 	quota(w)
 	since := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
-	reports := map[string]events.KeyReport{
-		"deciding": {Reconcilers: &events.KeyState{Known: true, Waits: events.NoOutcome, Reason: events.NoOutcome.Reason(), Checks: []events.KeyCheck{
-			{Condition: events.NoOutcome, Reason: events.NoOutcome.Reason(), Holds: true, Since: &since, About: "no writer says that it is there"},
-			{Condition: events.NotSeen, Reason: events.NotSeen.Reason()},
+	reports := map[string]report.KeyReport{
+		"deciding": {Reconcilers: &report.KeyState{Known: true, Waits: report.NoOutcome, Reason: report.NoOutcome.Reason(), Checks: []report.KeyCheck{
+			{Condition: report.NoOutcome, Reason: report.NoOutcome.Reason(), Holds: true, Since: &since, About: "no writer says that it is there"},
+			{Condition: report.NotSeen, Reason: report.NotSeen.Reason()},
 		}}},
-		"writing":  {Writer: []events.TurnState{{Lane: events.LaneWrite.String(), Turn: 7, Attempt: 2, Stored: since, Claim: "Held"}}},
+		"writing":  {Writer: []report.TurnState{{Lane: events.LaneWrite.String(), Turn: 7, Attempt: 2, Stored: since, Claim: "Held"}}},
 		"resting":  {},
-		"ignorant": {Reconcilers: &events.KeyState{Reason: "nothing asks for a turn"}},
+		"ignorant": {Reconcilers: &report.KeyState{Reason: "nothing asks for a turn"}},
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		report, some := reports[strings.Split(r.URL.Path, "/")[1]]
@@ -48,7 +49,7 @@ func TestWhyNotAsksRunningProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string][]string{
-		"--live=" + server.URL + "/deciding":                           {events.NoOutcome.Reason(), "NoOutcome", "no writer says that it is there", "since ", events.NoOutcome.Advice()},
+		"--live=" + server.URL + "/deciding":                           {report.NoOutcome.Reason(), "NoOutcome", "no writer says that it is there", "since ", report.NoOutcome.Advice()},
 		"--live=" + server.URL + "/writing":                            {"write turn 7", "delivered 2 times", "Held"},
 		"--live=" + server.URL + "/resting":                            {"the writer has no turn of the key"},
 		"--live=" + server.URL + "/ignorant":                           {"nothing asks for a turn", "has not had to do with the key"},

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 func drawStanding(p *printer.Paper, s *standing.Standing) {
@@ -66,7 +67,7 @@ func drawTurn(p *printer.Paper, t standing.Last, object *record.Version) {
 }
 
 // drawUnwatched prints that a kind cannot be watched, and what to do about it.
-func drawUnwatched(p *printer.Paper, u *events.Unwatched) {
+func drawUnwatched(p *printer.Paper, u *report.Unwatched) {
 	if u == nil {
 		return
 	}
@@ -75,12 +76,12 @@ func drawUnwatched(p *printer.Paper, u *events.Unwatched) {
 }
 
 // drawStall prints that a controller decides nothing, and what to do about it.
-func drawStall(p *printer.Paper, s *events.Stall) {
+func drawStall(p *printer.Paper, s *report.Stall) {
 	if s == nil {
 		return
 	}
 	what := fmt.Sprintf("%s decides nothing", s.Controller)
-	if s.Condition != events.NotRunning {
+	if s.Condition != report.NotRunning {
 		what = fmt.Sprintf("%s has work and has decided nothing since %s", s.Controller, printer.Time(s.Since))
 	}
 	p.Line("%s: %s", p.In(printer.Red, what), s)

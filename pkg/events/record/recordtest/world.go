@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -269,8 +270,8 @@ func (w *World) Compared() {
 	m.Subject = subject.ShadowTurn(ReplicaSets, events.LaneWrite, key)
 	turn, err := w.Bus.Put(w.Context(), m, "turn")
 	w.Must(err)
-	for i, f := range []events.Finding{
-		{Agreement: events.Agreed, What: "first", Turn: turn}, {Agreement: events.Differs, What: "second"}, {Agreement: events.Agreed, What: "third", Turn: turn},
+	for i, f := range []report.Finding{
+		{Agreement: report.Agreed, What: "first", Turn: turn}, {Agreement: report.Differs, What: "second"}, {Agreement: report.Agreed, What: "third", Turn: turn},
 	} {
 		w.Wait(time.Second)
 		f.Controller, f.Key, f.At = ReplicaSets, key, time.Now()
@@ -301,7 +302,7 @@ func (w *World) Scaled() {
 }
 
 // Report stores a replica's report.
-func (w *World) Report(r events.Report) {
+func (w *World) Report(r report.Report) {
 	w.Helper()
 	m, err := r.Encode()
 	w.Must(err)
@@ -333,7 +334,7 @@ func (w *World) Eventful() {
 	m.Subject = subject.Turn(ReplicaSets, events.LanePark, key)
 	_, err = w.Bus.Put(w.Context(), m, "broken")
 	w.Must(err)
-	w.Report(events.Report{Replica: "a", Controllers: []string{Deployments, ReplicaSets}})
+	w.Report(report.Report{Replica: "a", Controllers: []string{Deployments, ReplicaSets}})
 }
 
 // CutEverywhere asks a question once for each of its calls of the bus, which fails; the answer

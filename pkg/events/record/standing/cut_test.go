@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
@@ -28,7 +29,7 @@ func questions(ctx context.Context) map[string]func(r *standing.Reader) error {
 		"kept":    func(r *standing.Reader) error { _, err := r.Retention(ctx); return err },
 		"running": func(r *standing.Reader) error { _, err := r.Running(ctx); return err },
 		"shadow": func(r *standing.Reader) error {
-			_, err := r.Parities(ctx, []string{replicaSets}, standing.Compared{Show: events.Agreements, Most: 1})
+			_, err := r.Parities(ctx, []string{replicaSets}, standing.Compared{Show: report.Agreements, Most: 1})
 			return err
 		},
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -21,7 +22,7 @@ type Parity struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	// Findings counts the findings by agreement.
-	Findings map[events.Agreement]int `json:"findings"`
+	Findings map[report.Agreement]int `json:"findings"`
 	// Unexplained is how many of the findings are real differences.
 	Unexplained int `json:"unexplained"`
 	// Examples are findings with the requested agreements, the newest first.
@@ -31,7 +32,7 @@ type Parity struct {
 // Example is a finding with the turn that wanted the write; Decided is nil when no turn did, or
 // when the turn is no longer stored.
 type Example struct {
-	events.Finding
+	report.Finding
 	Decided *events.Turn `json:"decided,omitempty"`
 	// Stored is the sequence of the finding in the shadow's stream.
 	Stored uint64 `json:"stored"`
@@ -59,7 +60,7 @@ type Compared struct {
 	// Since leaves out earlier findings; zero: all that are stored.
 	Since time.Time
 	// Show are the agreements to give examples of, and Most how many of each.
-	Show []events.Agreement
+	Show []report.Agreement
 	Most int
 }
 
@@ -83,8 +84,8 @@ func (r *Reader) Parities(ctx context.Context, controllers []string, c Compared)
 }
 
 func (r *Reader) parity(ctx context.Context, controller string, c Compared) (Parity, error) {
-	p := Parity{Controller: controller, Findings: map[events.Agreement]int{}}
-	examples := map[events.Agreement][]Example{}
+	p := Parity{Controller: controller, Findings: map[report.Agreement]int{}}
+	examples := map[report.Agreement][]Example{}
 	passage := bus.Passage{Stream: subject.ShadowStream(controller), Subject: subject.Findings(controller), Since: c.Since}
 	err := r.bus.Read(ctx, passage, func(batch []events.Message) error {
 		for _, m := range batch {
@@ -103,7 +104,7 @@ func (r *Reader) parity(ctx context.Context, controller string, c Compared) (Par
 	if err != nil {
 		return p, err
 	}
-	for _, a := range slices.Backward(events.Agreements) {
+	for _, a := range slices.Backward(report.Agreements) {
 		for _, e := range slices.Backward(examples[a]) {
 			if e.Decided, err = r.shadowTurn(ctx, controller, e.Turn); err != nil {
 				return p, err
@@ -114,7 +115,7 @@ func (r *Reader) parity(ctx context.Context, controller string, c Compared) (Par
 	return p, nil
 }
 
-func (p *Parity) count(f events.Finding) {
+func (p *Parity) count(f report.Finding) {
 	p.Findings[f.Agreement]++
 	if !f.Agreement.Explained() {
 		p.Unexplained++
@@ -138,8 +139,8 @@ func (r *Reader) shadowTurn(ctx context.Context, controller string, sequence uin
 }
 
 // Kinds are the agreements that occur in a parity, from agreement to difference.
-func (p Parity) Kinds() []events.Agreement {
-	return slices.SortedFunc(maps.Keys(p.Findings), func(a, b events.Agreement) int {
-		return slices.Index(events.Agreements, a) - slices.Index(events.Agreements, b)
+func (p Parity) Kinds() []report.Agreement {
+	return slices.SortedFunc(maps.Keys(p.Findings), func(a, b report.Agreement) int {
+		return slices.Index(report.Agreements, a) - slices.Index(report.Agreements, b)
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // The findings of a shadow are counted, and shown from difference to agreement, the newest
@@ -15,7 +15,7 @@ func TestAShadowIsCompared(t *testing.T) {
 	tell(t, func(w *world) {
 		begun := time.Now()
 		w.Compared()
-		all, err := w.standing.Parities(w.Context(), []string{deployments, replicaSets}, standing.Compared{Show: events.Agreements, Most: 1})
+		all, err := w.standing.Parities(w.Context(), []string{deployments, replicaSets}, standing.Compared{Show: report.Agreements, Most: 1})
 		w.Must(err)
 		if len(all) != 1 || all[0].Controller != replicaSets {
 			w.Fatalf("compared are %+v", all)
@@ -31,7 +31,7 @@ func TestAShadowIsCompared(t *testing.T) {
 			p.Examples[1].Decided == nil || p.Examples[1].Decided.Because != "too few Pods" {
 			w.Errorf("the examples are %+v", p.Examples)
 		}
-		all, err = w.standing.Parities(w.Context(), []string{replicaSets}, standing.Compared{Since: begun.Add(2 * time.Second), Show: []events.Agreement{events.Agreed}, Most: 5})
+		all, err = w.standing.Parities(w.Context(), []string{replicaSets}, standing.Compared{Since: begun.Add(2 * time.Second), Show: []report.Agreement{report.Agreed}, Most: 5})
 		w.Must(err)
 		if len(all) != 1 || all[0].Total() != 2 || len(all[0].Examples) != 1 {
 			w.Errorf("since the second finding: %+v", all)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -19,25 +20,25 @@ type Running struct {
 	// not report.
 	Known bool
 	// Replicas is how many replicas of the reconcilers have reported within
-	// [events.ReportAge]; 0: none runs.
+	// [report.Age]; 0: none runs.
 	Replicas int
 	// Since is when the newest report was stored.
 	Since time.Time
 	// Stalled are the controllers that have work and decide nothing, sorted.
-	Stalled []events.Stall
+	Stalled []report.Stall
 	// Unwatched are the kinds that watchers say they cannot watch, sorted.
-	Unwatched []events.Unwatched
+	Unwatched []report.Unwatched
 
 	controllers map[string]bool
 }
 
 // Stall is why a controller decides nothing: it is stalled, or no replica runs it. ok is false
 // otherwise.
-func (r *Running) Stall(controller string) (s events.Stall, ok bool) {
+func (r *Running) Stall(controller string) (s report.Stall, ok bool) {
 	if r.Known && !r.controllers[controller] {
-		return events.Stall{Controller: controller, Condition: events.NotRunning, Since: r.Since}, true
+		return report.Stall{Controller: controller, Condition: report.NotRunning, Since: r.Since}, true
 	}
-	at := slices.IndexFunc(r.Stalled, func(s events.Stall) bool { return s.Controller == controller })
+	at := slices.IndexFunc(r.Stalled, func(s report.Stall) bool { return s.Controller == controller })
 	if at < 0 {
 		return s, false
 	}
@@ -55,13 +56,13 @@ func (r *Reader) Running(ctx context.Context) (*Running, error) {
 	case err != nil:
 		return nil, err
 	}
-	newest := map[string]events.Report{} // by replica
-	watchers := map[string]events.Report{}
+	newest := map[string]report.Report{} // by replica
+	watchers := map[string]report.Report{}
 	var order []string
 	err = r.bus.Read(ctx, bus.Passage{Stream: subject.StatusStream}, func(batch []events.Message) error {
 		for _, m := range batch {
-			said, err := events.DecodeReport(m)
-			if err != nil || !at.Now.IsZero() && at.Now.Sub(m.Time) > events.ReportAge {
+			said, err := report.DecodeReport(m)
+			if err != nil || !at.Now.IsZero() && at.Now.Sub(m.Time) > report.Age {
 				continue
 			}
 			if m.Subject == subject.WatcherStatusSubject {
@@ -76,7 +77,7 @@ func (r *Reader) Running(ctx context.Context) (*Running, error) {
 	if err != nil && !errors.Is(err, bus.ErrNoStream) {
 		return nil, err
 	}
-	stalls := map[string]*events.Stall{}
+	stalls := map[string]*report.Stall{}
 	for _, id := range order { // the later report replaces the earlier
 		said := newest[id]
 		for _, controller := range said.Controllers {
@@ -94,10 +95,10 @@ func (r *Reader) Running(ctx context.Context) (*Running, error) {
 	for _, said := range watchers {
 		running.Unwatched = append(running.Unwatched, said.Unwatched...)
 	}
-	slices.SortFunc(running.Unwatched, func(a, b events.Unwatched) int {
+	slices.SortFunc(running.Unwatched, func(a, b report.Unwatched) int {
 		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), a.Since.Compare(b.Since))
 	})
-	slices.SortFunc(running.Stalled, func(a, b events.Stall) int { return strings.Compare(a.Controller, b.Controller) })
+	slices.SortFunc(running.Stalled, func(a, b report.Stall) int { return strings.Compare(a.Controller, b.Controller) })
 	running.Known, running.Replicas = true, len(order)
 	return running, nil
 }

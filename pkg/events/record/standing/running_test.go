@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/standing"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -41,19 +41,19 @@ func TestStalledControllersAreInTheLags(t *testing.T) {
 			}
 		}
 		w.Is(pod("a"), "x", nil)
-		none := events.NotRunning.Reason()
+		none := report.NotRunning.Reason()
 		expect("before there is a report", "reconcilers: "+none, none)
 		both := []string{deployments, replicaSets}
-		stall := events.Stall{Controller: replicaSets, Condition: events.NotRead, Detail: "pods", Since: time.Now()}
-		w.Report(events.Report{Replica: "a", Controllers: both, Stalled: []events.Stall{stall}})
+		stall := report.Stall{Controller: replicaSets, Condition: report.NotRead, Detail: "pods", Since: time.Now()}
+		w.Report(report.Report{Replica: "a", Controllers: both, Stalled: []report.Stall{stall}})
 		expect("when one is stalled", replicaSets+": "+stall.String(), stall.String())
-		w.Report(events.Report{Replica: "b", Controllers: []string{replicaSets}})
+		w.Report(report.Report{Replica: "b", Controllers: []string{replicaSets}})
 		expect("when it falls to a replica that works", "", "")
-		w.Report(events.Report{Replica: "a", Controllers: []string{deployments}})
-		w.Report(events.Report{Replica: "b"})
+		w.Report(report.Report{Replica: "a", Controllers: []string{deployments}})
+		w.Report(report.Report{Replica: "b"})
 		expect("when it falls to none", "", none)
-		time.Sleep(events.ReportAge / 2) // virtual
-		m, err := events.Report{Replica: "w", Unwatched: []events.Unwatched{{Kind: "pods", Reason: "forbidden", Since: time.Now()}}}.Encode()
+		time.Sleep(report.Age / 2) // virtual
+		m, err := report.Report{Replica: "w", Unwatched: []report.Unwatched{{Kind: "pods", Reason: "forbidden", Since: time.Now()}}}.Encode()
 		w.Must(err)
 		m.Subject = subject.WatcherStatusSubject
 		_, err = w.Bus.Put(w.Context(), m, "w/1")
@@ -65,19 +65,19 @@ func TestStalledControllersAreInTheLags(t *testing.T) {
 		if at := slices.IndexFunc(lags, func(l standing.Lag) bool { return l.Unwatched != nil }); at < 0 || lags[at].Unwatched.Reason != "forbidden" || s.Unwatched == nil {
 			w.Errorf("what cannot be watched is in the lags at %d, and in %+v", at, s)
 		}
-		time.Sleep(events.ReportAge) // virtual
+		time.Sleep(report.Age) // virtual
 		expect("when the reports are old", "reconcilers: "+none, none)
 	})
 }
 
 // A report is bounded, whatever the bus's error says.
 func TestAReportIsSmall(t *testing.T) {
-	long := events.Stall{Controller: "c", Condition: events.BusRefuses, Detail: strings.Repeat("x", 1<<20)}
-	m, err := events.Report{Replica: "a", Stalled: []events.Stall{long}}.Encode()
+	long := report.Stall{Controller: "c", Condition: report.BusRefuses, Detail: strings.Repeat("x", 1<<20)}
+	m, err := report.Report{Replica: "a", Stalled: []report.Stall{long}}.Encode()
 	if err != nil || len(m.Data) > 1000 {
 		t.Errorf("a report takes %d bytes: %v", len(m.Data), err)
 	}
-	if r, err := events.DecodeReport(m); err != nil || len(r.Stalled) != 1 || r.Stalled[0].Condition != events.BusRefuses {
+	if r, err := report.DecodeReport(m); err != nil || len(r.Stalled) != 1 || r.Stalled[0].Condition != report.BusRefuses {
 		t.Errorf("it is read as %+v: %v", r, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/internal/parallel"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -27,9 +28,9 @@ type Standing struct {
 	Turns []Last `json:"turns,omitempty"`
 	// Stalled is why the controller decides nothing at the moment, for any key; nil when it is
 	// not known to be stalled.
-	Stalled *events.Stall `json:"stalled,omitempty"`
+	Stalled *report.Stall `json:"stalled,omitempty"`
 	// Unwatched is why the object's kind is not watched; nil when it is.
-	Unwatched *events.Unwatched `json:"unwatched,omitempty"`
+	Unwatched *report.Unwatched `json:"unwatched,omitempty"`
 	// Wake is the scheduled wake of the key.
 	Wake *events.Wake `json:"wake,omitempty"`
 }
@@ -265,9 +266,9 @@ type Lag struct {
 	Active time.Time `json:"active,omitzero"`
 	// Stalled, of an entry for a controller instead of a stream, is why the controller decides
 	// nothing.
-	Stalled *events.Stall `json:"stalled,omitempty"`
+	Stalled *report.Stall `json:"stalled,omitempty"`
 	// Unwatched, of an entry for a watcher instead of a stream, is a kind that it cannot watch.
-	Unwatched *events.Unwatched `json:"unwatched,omitempty"`
+	Unwatched *report.Unwatched `json:"unwatched,omitempty"`
 }
 
 // Lags are the stalled controllers, and all streams with the lag of their consumers. The durable
@@ -309,7 +310,7 @@ func (r *Reader) stalled(ctx context.Context) (all []Lag, err error) {
 		return nil, err
 	}
 	if running.Known && running.Replicas == 0 {
-		none := events.Stall{Controller: "reconcilers", Condition: events.NotRunning}
+		none := report.Stall{Controller: "reconcilers", Condition: report.NotRunning}
 		all = append(all, Lag{Consumer: none.Controller, Stalled: &none})
 	}
 	for _, s := range running.Stalled {

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -109,7 +109,7 @@ func (b *Bus) EnsureController(ctx context.Context, controller string) error {
 			b.add(subject.WakeStream, 0, true)
 		}
 		if b.streams[subject.StatusStream] == nil {
-			b.add(subject.StatusStream, events.ReportAge, false)
+			b.add(subject.StatusStream, report.Age, false)
 		}
 		return nil
 	})

@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -109,8 +109,8 @@ func (p Policy) Status() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: subject.StatusStream, Subjects: []string{subject.StatusSubject, subject.WatcherStatusSubject},
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
-		Storage: jetstream.FileStorage, Replicas: p.Replicas, MaxAge: events.ReportAge,
-		MaxMsgsPerSubject: statusMost, MaxBytes: -1, Duplicates: events.ReportEvery, AllowDirect: true,
+		Storage: jetstream.FileStorage, Replicas: p.Replicas, MaxAge: report.Age,
+		MaxMsgsPerSubject: statusMost, MaxBytes: -1, Duplicates: report.Every, AllowDirect: true,
 	}
 }
 

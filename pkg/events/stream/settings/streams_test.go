@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // standard is a policy with the defaults of package stream.
@@ -146,7 +146,7 @@ func TestAKindGoesWithItsStream(t *testing.T) {
 func TestStreamsOfAllControllers(t *testing.T) {
 	t.Parallel()
 	p := standard()
-	if s := p.Status(); s.MaxMsgsPerSubject != 256 || s.MaxAge != events.ReportAge || s.Duplicates != events.ReportEvery || s.MaxBytes != -1 {
+	if s := p.Status(); s.MaxMsgsPerSubject != 256 || s.MaxAge != report.Age || s.Duplicates != report.Every || s.MaxBytes != -1 {
 		t.Errorf("reports are kept in %+v", s)
 	}
 	if s := p.Wakes(); s.MaxMsgsPerSubject != 1 || s.Duplicates != 2*time.Minute || s.MaxAge != 0 {

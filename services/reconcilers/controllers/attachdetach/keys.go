@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/claim"
 	"github.com/millrace/millrace/services/reconcilers/kube/csi"
 	"github.com/millrace/millrace/services/reconcilers/kube/keys"
@@ -61,7 +62,7 @@ func keysOfPod(s reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 // addVolumesOf adds the volumes behind a pod's claims, and its node where there are any.
 func addVolumesOf(all *keys.Set, s reconcile.Snapshot, p *corev1.Pod) {
 	for i := range p.Spec.Volumes {
-		name, _ := events.ClaimOf(p, &p.Spec.Volumes[i])
+		name, _ := query.ClaimOf(p, &p.Spec.Volumes[i])
 		if name == "" {
 			continue
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -36,7 +37,7 @@ var Controller = reconcile.Controller[View]{
 		{Kind: kinds.Secrets.Kind, Keys: perhapsSigner},
 	},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbPatch, Kind: kinds.ConfigMaps.Name, Subresource: events.SubSignatures, On: reconcile.Itself, Named: []string{events.ClusterInfo},
+		{Verb: events.VerbPatch, Kind: kinds.ConfigMaps.Name, Subresource: query.SubSignatures, On: reconcile.Itself, Named: []string{query.ClusterInfo},
 			Fields: []string{}, Unchanged: true, How: []types.PatchType{types.MergePatchType}},
 	},
 	Remembers: true,
@@ -65,7 +66,7 @@ type note struct {
 	Tokens string `json:"tokens"`
 }
 
-var key = events.Key{Namespace: metav1.NamespacePublic, Name: events.ClusterInfo}
+var key = events.Key{Namespace: metav1.NamespacePublic, Name: query.ClusterInfo}
 
 // clusterInfo maps the one ConfigMap that is signed to its key, while it exists.
 func clusterInfo(_ reconcile.Snapshot, _, now reconcile.Object) []events.Key {
@@ -80,7 +81,7 @@ func perhapsSigner(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key
 	if now.None() {
 		now = was
 	}
-	if _, may := events.MaySign(now); !may {
+	if _, may := query.MaySign(now); !may {
 		return nil
 	}
 	return []events.Key{key}
@@ -112,7 +113,7 @@ func (v *View) remember(s reconcile.Snapshot, r events.Result, last events.Outco
 	case r.Code == invalid:
 		v.Unfit = same
 	case r.Status == events.DryRun && same, r.OK() && r.Version == v.ConfigMap.ResourceVersion:
-		var told events.Signatures
+		var told query.Signatures
 		_ = json.Unmarshal(r.Answer.Body, &told) // a body without a time leaves Until nil
 		v.Signed, v.At, v.Until = true, last.At, told.Until
 		v.Unseen = slices.ContainsFunc(told.By, func(name string) bool {
@@ -129,7 +130,7 @@ const invalid = 422
 func digest(s reconcile.Snapshot) string {
 	sum := sha256.New()
 	for _, secret := range s.List(kinds.Secrets.Name, metav1.NamespaceSystem) {
-		if _, may := events.MaySign(secret); may {
+		if _, may := query.MaySign(secret); may {
 			_, _ = fmt.Fprintln(sum, secret.GetName(), secret.GetUID(), secret.GetResourceVersion())
 		}
 	}

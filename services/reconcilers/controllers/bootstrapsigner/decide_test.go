@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -109,7 +110,7 @@ func TestWhatIsSigned(t *testing.T) {
 	}
 	until := now.Add(time.Hour)
 	did := func(status events.Status, version string, code int, by ...string) events.Result {
-		text, _ := json.Marshal(events.Signatures{Until: &until, By: by})
+		text, _ := json.Marshal(query.Signatures{Until: &until, By: by})
 		n, _ := json.Marshal(note{Tokens: first.Tokens})
 		return events.Result{Status: status, Version: version, Code: code, Answer: &events.Answer{Body: text, Note: n}}
 	}

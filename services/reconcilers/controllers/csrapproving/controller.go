@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -30,7 +31,7 @@ var Controller = reconcile.Controller[View]{
 	Inputs:   []reconcile.Input{reconcile.Own(kinds.CertificateSigningRequests.Kind)},
 	Writes: reconcile.Writes{
 		{
-			Verb: events.VerbAsk, Kind: kinds.CertificateSigningRequests.Name, Subresource: events.SubReview, On: reconcile.Itself,
+			Verb: events.VerbAsk, Kind: kinds.CertificateSigningRequests.Name, Subresource: query.SubReview, On: reconcile.Itself,
 			Fields: []string{".user", ".uid", ".groups", ".extra", ".resourceAttributes"},
 			Copies: []reconcile.Copy{
 				{To: ".user", From: ".spec.username"}, {To: ".uid", From: ".spec.uid"}, {To: ".groups", From: ".spec.groups"}, {To: ".extra", From: ".spec.extra"},
@@ -41,7 +42,7 @@ var Controller = reconcile.Controller[View]{
 			},
 		},
 		{
-			Verb: events.VerbUpdate, Kind: kinds.CertificateSigningRequests.Name, Subresource: events.SubApproval, On: reconcile.Itself,
+			Verb: events.VerbUpdate, Kind: kinds.CertificateSigningRequests.Name, Subresource: query.SubApproval, On: reconcile.Itself,
 			Values:   []reconcile.Value{{Path: ".spec.signerName", One: []string{certificatesv1.KubeAPIServerClientKubeletSignerName}}},
 			Elements: []reconcile.Elements{{Path: ".status.conditions", By: "type", One: []string{string(certificatesv1.CertificateApproved)}}},
 			Changes:  []string{".status.conditions"},
@@ -57,8 +58,8 @@ type View struct {
 	Request *certificatesv1.CertificateSigningRequest `json:"request"`
 	// Review is the last answer about the present version of the request, given at At; nil if there
 	// is none.
-	Review *events.Review `json:"review,omitempty"`
-	At     time.Time      `json:"at,omitzero"`
+	Review *query.Review `json:"review,omitempty"`
+	At     time.Time     `json:"at,omitzero"`
 	// Unread is an answer that could not be decoded.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
@@ -82,7 +83,7 @@ func (v *View) hear(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return
 	}
-	review := new(events.Review)
+	review := new(query.Review)
 	if err := reconcile.Read(r, review); err != nil {
 		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
 		return

@@ -23,6 +23,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -70,8 +71,8 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-func told(permission string, allowed bool) *events.Review {
-	r := &events.Review{Of: &authorizationv1.ResourceAttributes{Subresource: permission}}
+func told(permission string, allowed bool) *query.Review {
+	r := &query.Review{Of: &authorizationv1.ResourceAttributes{Subresource: permission}}
 	r.Status.Allowed = allowed
 	return r
 }
@@ -219,7 +220,7 @@ func TestObserve(t *testing.T) {
 		"another request of the name": func(o *events.Outcome) { o.UID = "before" },
 		"the request as it was":       func(o *events.Outcome) { o.ResourceVersion = "6" },
 		"no answer":                   func(o *events.Outcome) { o.Results[0] = result(events.Failed, nil) },
-		"another question":            func(o *events.Outcome) { o.Results[0] = result(events.Answered, events.Users{Count: 1}) },
+		"another question":            func(o *events.Outcome) { o.Results[0] = result(events.Answered, query.Users{Count: 1}) },
 	} {
 		other := last
 		other.Results = slices.Clone(last.Results)

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -36,7 +37,7 @@ func New(config Config) reconcile.Controller[View] {
 		Owns:     &kinds.CertificateSigningRequests.Kind,
 		Inputs:   []reconcile.Input{reconcile.Own(kinds.CertificateSigningRequests.Kind)},
 		Writes: reconcile.Writes{{
-			Verb: events.VerbPatch, Kind: kinds.CertificateSigningRequests.Name, Subresource: events.SubCertificate, On: reconcile.Itself, Unchanged: true,
+			Verb: events.VerbPatch, Kind: kinds.CertificateSigningRequests.Name, Subresource: query.SubCertificate, On: reconcile.Itself, Unchanged: true,
 			How: []types.PatchType{types.MergePatchType}, Fields: []string{signerName},
 			Values: []reconcile.Value{{Path: signerName, One: csr.Signers()}},
 			Copies: []reconcile.Copy{{To: signerName, From: signerName}},

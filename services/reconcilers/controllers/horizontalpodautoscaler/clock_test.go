@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -43,7 +44,7 @@ func TestARoundOfAClockThatWasAhead(t *testing.T) {
 	if len(d.Commands) != 1 || json.Unmarshal(d.Commands[0].Note, &asked) != nil || !asked.Asked.After(ahead) {
 		t.Fatalf("the next round is %+v of %v", d, asked.Asked)
 	}
-	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: d.Commands[0].Note, Body: reconcile.Body(events.Readings{Failure: "away"})}}
+	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: d.Commands[0].Note, Body: reconcile.Body(query.Readings{Failure: "away"})}}
 	world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "h", ResourceVersion: "1", Decided: later, At: later, Results: []events.Result{answer}})
 	if v, _ = observe(world, key); v.Readings == nil {
 		t.Error("the answer of the next round is not heard")
@@ -67,7 +68,7 @@ func TestTwoRoundsOfOneMoment(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "web"}
 	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "h", ResourceVersion: "2"}}
 	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
-	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(events.Readings{Failure: "away"})}}
+	answer := events.Result{Status: events.Answered, Answer: &events.Answer{Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(query.Readings{Failure: "away"})}}
 	world := reconciletest.NewWorld().Put(kinds.HorizontalPodAutoscalers.Kind, h)
 	world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "h", ResourceVersion: "1", Decided: now, At: now, Results: []events.Result{answer}})
 	v, _ := observe(world, key)

@@ -38,6 +38,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -99,7 +100,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.StatefulSets.Kind},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbAsk, Any: true, Subresource: events.SubReadings, On: reconcile.Beside},
+			{Verb: events.VerbAsk, Any: true, Subresource: query.SubReadings, On: reconcile.Beside},
 			{Verb: events.VerbUpdate, Any: true, Subresource: scale, On: reconcile.Beside, NamedBy: ".spec.scaleTargetRef.name", Fields: []string{".spec.replicas", ".status"}},
 			{Verb: events.VerbUpdate, Kind: kinds.HorizontalPodAutoscalers.Name, Subresource: "status", On: reconcile.Itself},
 		},
@@ -134,7 +135,7 @@ type View struct {
 	Asked time.Time `json:"asked,omitzero"`
 	At    time.Time `json:"at,omitzero"`
 	// Readings is the answer to the question.
-	Readings *events.Readings `json:"readings,omitempty"`
+	Readings *query.Readings `json:"readings,omitempty"`
 	// Pods are the pods that the scale's selector matches. Unselected is the error of an
 	// invalid selector.
 	Pods       []*corev1.Pod `json:"pods,omitempty"`
@@ -241,11 +242,11 @@ func (v *View) hear(r events.Result, at time.Time, current bool) {
 		}
 		return
 	}
-	v.Readings = new(events.Readings)
+	v.Readings = new(query.Readings)
 	if r.Status != events.Answered {
 		v.Readings.Failure = cmp.Or(r.Message, r.Reason)
 	} else if err := reconcile.Read(r, v.Readings); err != nil {
-		v.Readings = &events.Readings{Failure: err.Error()}
+		v.Readings = &query.Readings{Failure: err.Error()}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -84,8 +85,8 @@ func (c Config) ask(v View, now time.Time) events.Command {
 	h := v.Autoscaler
 	ref := h.Spec.ScaleTargetRef
 	of := metav1.OwnerReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-	command := reconcile.AskOf(h.Namespace, of, events.SubReadings, note{Asked: v.round(now)})
-	command.Body = reconcile.Body(events.ReadingsQuestion{Metrics: h.Spec.Metrics, Least: v.least(), Most: h.Spec.MaxReplicas, Zero: c.wakes(h)})
+	command := reconcile.AskOf(h.Namespace, of, query.SubReadings, note{Asked: v.round(now)})
+	command.Body = reconcile.Body(query.ReadingsQuestion{Metrics: h.Spec.Metrics, Least: v.least(), Most: h.Spec.MaxReplicas, Zero: c.wakes(h)})
 	return command
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -67,7 +68,7 @@ func bounded(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	return nil
 }
 
-func (v View) scale() events.Scale {
+func (v View) scale() query.Scale {
 	if v.Verdict != nil {
 		return v.Verdict.Scale
 	}
@@ -107,7 +108,7 @@ func carriedOut(v View, d reconcile.Decision, now time.Time) View {
 		switch {
 		case c.Verb == events.VerbAsk:
 			v.Asked, v.At, v.Verdict, v.Tried = n.Asked, now, nil, nil
-			v.Readings = &events.Readings{Failure: "not known"}
+			v.Readings = &query.Readings{Failure: "not known"}
 		case c.Subresource == scale:
 			v.Asked, v.Verdict, v.Tried = n.Asked, n.Verdict, &Tried{OK: true}
 		case n.Memory != nil:
@@ -158,22 +159,22 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-func anyReadings(t *rapid.T, v View) *events.Readings {
+func anyReadings(t *rapid.T, v View) *query.Readings {
 	if rapid.IntRange(0, 9).Draw(t, "unreadable") == 0 {
-		return &events.Readings{Failure: "not found"}
+		return &query.Readings{Failure: "not found"}
 	}
-	all := &events.Readings{Scale: &events.Scale{
+	all := &query.Readings{Scale: &query.Scale{
 		Kind: kinds.Deployments.Name, Version: "v1", UID: "d", ResourceVersion: "5", Selector: "app=web",
 		Replicas: int32(rapid.IntRange(0, 12).Draw(t, "wanted")), Current: int32(rapid.IntRange(0, 12).Draw(t, "there")),
 	}}
 	for range v.Autoscaler.Spec.Metrics {
-		r := events.Reading{Took: 0.01}
+		r := query.Reading{Took: 0.01}
 		if rapid.IntRange(0, 5).Draw(t, "fails") == 0 {
 			r.Failure = "unable to fetch"
 		}
 		for i := range rapid.IntRange(0, 5).Draw(t, "samples") {
 			at := metav1.NewTime(now.Add(-10 * time.Second))
-			r.Samples = append(r.Samples, events.Sample{Pod: fmt.Sprint("p", i), Milli: int64(rapid.IntRange(0, 2000).Draw(t, "uses")), At: &at, Window: 30})
+			r.Samples = append(r.Samples, query.Sample{Pod: fmt.Sprint("p", i), Milli: int64(rapid.IntRange(0, 2000).Draw(t, "uses")), At: &at, Window: 30})
 		}
 		all.Metrics = append(all.Metrics, r)
 	}
@@ -254,7 +255,7 @@ func TestObserve(t *testing.T) {
 	h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}
 	answer := events.Result{Status: events.Answered, Answer: &events.Answer{
 		Note: reconcile.Body(note{Asked: asked}),
-		Body: reconcile.Body(events.Readings{Scale: &events.Scale{Replicas: 3, Selector: "app=web"}}),
+		Body: reconcile.Body(query.Readings{Scale: &query.Scale{Replicas: 3, Selector: "app=web"}}),
 	}}
 	memory := events.Result{Status: events.Applied, Answer: &events.Answer{Note: reconcile.Body(note{Memory: &Memory{Asked: asked.Add(-15 * time.Second)}})}}
 	over := events.Result{Status: events.Applied, Answer: &events.Answer{Note: reconcile.Body(note{Memory: &Memory{Asked: asked}})}}
@@ -302,7 +303,7 @@ func TestObserve(t *testing.T) {
 func TestRivals(t *testing.T) {
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "a"}
 	answer := events.Result{Status: events.Answered, Answer: &events.Answer{
-		Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(events.Readings{Scale: &events.Scale{Replicas: 1, Selector: "app=web"}}),
+		Note: reconcile.Body(note{Asked: now}), Body: reconcile.Body(query.Readings{Scale: &query.Scale{Replicas: 1, Selector: "app=web"}}),
 	}}
 	autoscaler := func(name, kind, target string) *autoscalingv2.HorizontalPodAutoscaler {
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: reconciletest.Namespace, Name: name, UID: "h", ResourceVersion: "1"}}

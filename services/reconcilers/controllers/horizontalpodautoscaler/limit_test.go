@@ -7,7 +7,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/utils/ptr"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // Replicas are removed once no recommendation in a window was higher, and added once none
@@ -48,7 +48,7 @@ func TestWhatWasRecommendedHoldsBack(t *testing.T) {
 		"a window to shrink, far more lately": {behaves(nil, rules(60)), 5, 3, 9, time.Second, 5},
 	} {
 		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 20, Behavior: c.behavior}}
-		d := &Verdict{Scale: events.Scale{Replicas: c.current}, Memory: Memory{Recommended: []Count{{c.before, now.Add(-c.age)}}}}
+		d := &Verdict{Scale: query.Scale{Replicas: c.current}, Memory: Memory{Recommended: []Count{{c.before, now.Add(-c.age)}}}}
 		config := Config{Stabilization: window}
 		decide := config.normalize
 		if c.behavior != nil {
@@ -120,7 +120,7 @@ func TestHowFastReplicasChange(t *testing.T) {
 		"as many as there are":                  {down(policies("Max", pods(3, 60))), 10, 10, 50, nil, nil, 10, "DesiredWithinRange"},
 	} {
 		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: c.most, Behavior: c.behavior}}
-		d := &Verdict{Scale: events.Scale{Replicas: c.current}, Memory: Memory{Added: c.added, Removed: c.removed}}
+		d := &Verdict{Scale: query.Scale{Replicas: c.current}, Memory: Memory{Added: c.added, Removed: c.removed}}
 		config := Config{}.filled()
 		decide := config.normalize
 		if c.behavior != nil {
@@ -168,7 +168,7 @@ func TestWhatHoldsBackIsTold(t *testing.T) {
 		"a behavior, just as many": {both, 5, 5, 4, "ReadyForNewScale"},
 	} {
 		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 20, Behavior: c.behavior}}
-		d := &Verdict{Scale: events.Scale{Replicas: c.current}, Memory: Memory{Recommended: []Count{{c.before, now.Add(-time.Second)}}}}
+		d := &Verdict{Scale: query.Scale{Replicas: c.current}, Memory: Memory{Recommended: []Count{{c.before, now.Add(-time.Second)}}}}
 		config := Config{}.filled()
 		decide := config.normalize
 		if c.behavior != nil {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	podresource "k8s.io/component-helpers/resource"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
@@ -31,7 +31,7 @@ func (j judged) crowd(of corev1.ResourceName) (crowd, error) {
 	if len(j.view.Pods) == 0 {
 		return crowd{}, errNoPods
 	}
-	c, samples := crowd{used: map[string]int64{}}, map[string]events.Sample{}
+	c, samples := crowd{used: map[string]int64{}}, map[string]query.Sample{}
 	for _, s := range j.reading.Samples {
 		samples[s.Pod], c.used[s.Pod] = s, s.Milli
 	}
@@ -61,7 +61,7 @@ func (j judged) crowd(of corev1.ResourceName) (crowd, error) {
 // starting reports whether a pod's CPU usage may be that of its start. Within Startup: the
 // pod is not ready, or its sample does not cover a whole window since it became ready.
 // Later: the pod was never ready.
-func (c Config) starting(p *corev1.Pod, s events.Sample, now time.Time) bool {
+func (c Config) starting(p *corev1.Pod, s query.Sample, now time.Time) bool {
 	at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	if at < 0 || p.Status.StartTime == nil {
 		return true

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -27,23 +27,23 @@ import (
 // "starting", and its usage in thousandths of a CPU, "-" if it has no sample; "gone" is a
 // sample of a pod that does not exist.
 func measured(wanted int32, texts ...string) View {
-	v := View{Autoscaler: &autoscalingv2.HorizontalPodAutoscaler{}, Readings: &events.Readings{Scale: &events.Scale{
+	v := View{Autoscaler: &autoscalingv2.HorizontalPodAutoscaler{}, Readings: &query.Readings{Scale: &query.Scale{
 		Replicas: wanted, Current: wanted, Selector: "app=web",
 	}}}
 	v.Autoscaler.Namespace = reconciletest.Namespace
 	at := metav1.NewTime(now.Add(-10 * time.Second))
-	var r events.Reading
+	var r query.Reading
 	for i, text := range texts {
 		state, usage, _ := strings.Cut(text, " ")
 		name := fmt.Sprintf("p%d", i)
 		if n, err := strconv.ParseInt(usage, 10, 64); err == nil {
-			r.Samples = append(r.Samples, events.Sample{Pod: name, Milli: n, At: &at, Window: 30})
+			r.Samples = append(r.Samples, query.Sample{Pod: name, Milli: n, At: &at, Window: 30})
 		}
 		if state != "gone" {
 			v.Pods = append(v.Pods, measuredPod(name, state))
 		}
 	}
-	v.Readings.Metrics = []events.Reading{r}
+	v.Readings.Metrics = []query.Reading{r}
 	return v
 }
 
@@ -137,7 +137,7 @@ func TestWhichPodsStart(t *testing.T) {
 		if c.ready != "" {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: c.ready, LastTransitionTime: metav1.NewTime(now.Add(-c.since))}}
 		}
-		s := events.Sample{Window: 30}
+		s := query.Sample{Window: 30}
 		if c.measured > 0 {
 			s.At = ptr.To(metav1.NewTime(now.Add(-c.measured)))
 		}
@@ -145,7 +145,7 @@ func TestWhichPodsStart(t *testing.T) {
 			t.Errorf("started %s: %v, want %v", what, got, c.want)
 		}
 	}
-	if !(Config{}).filled().starting(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: "True"}}}}, events.Sample{}, now) {
+	if !(Config{}).filled().starting(&corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: "True"}}}}, query.Sample{}, now) {
 		t.Error("a pod that has not started counts as started")
 	}
 }
@@ -212,7 +212,7 @@ func TestNumbersAreBounded(t *testing.T) {
 	if ceil(math.NaN()) != 0 || whole(math.NaN()) != 0 || whole(math.Inf(1)) != 0 || whole(7) != 7 {
 		t.Error("what is no number is one")
 	}
-	most := judged{reading: events.Reading{Samples: []events.Sample{{Milli: math.MaxInt64 - 5}, {Milli: 7}}}}
+	most := judged{reading: query.Reading{Samples: []query.Sample{{Milli: math.MaxInt64 - 5}, {Milli: 7}}}}
 	if got := most.value(); got != math.MaxInt64 {
 		t.Errorf("very much and a little more is %d", got)
 	}
@@ -265,9 +265,9 @@ func TestMetricsOfOtherThings(t *testing.T) {
 		"what is not known":              {autoscalingv2.MetricSpec{Type: "Mood"}, 1, nil, 0, `unknown metric source type "Mood"`},
 	} {
 		v := measured(2, c.pods...)
-		r := events.Reading{Samples: []events.Sample{{Milli: c.sum}}}
+		r := query.Reading{Samples: []query.Sample{{Milli: c.sum}}}
 		if c.sum < 0 {
-			r = events.Reading{Failure: "no"}
+			r = query.Reading{Failure: "no"}
 		}
 		p := Config{}.filled().proposal(v, c.spec, r, now)
 		failure := strings.ReplaceAll(p.failure, "<nil>", "nil")

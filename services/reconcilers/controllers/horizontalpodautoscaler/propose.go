@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 )
@@ -53,7 +53,7 @@ func errNoTarget(source, targets string) error {
 // proposal evaluates one metric.
 //
 // Upstream: computeReplicasForMetric, with the same words around each error.
-func (c Config) proposal(v View, spec autoscalingv2.MetricSpec, r events.Reading, now time.Time) proposal {
+func (c Config) proposal(v View, spec autoscalingv2.MetricSpec, r query.Reading, now time.Time) proposal {
 	judged := judged{view: v, reading: r, band: c.band(v.Autoscaler), config: c, now: now}
 	var p proposal
 	var err error
@@ -100,7 +100,7 @@ func wrap[T any](format string, of T) func(error) error {
 // judged is a metric under evaluation.
 type judged struct {
 	view    View
-	reading events.Reading
+	reading query.Reading
 	band    band
 	config  Config
 	now     time.Time

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -24,8 +25,8 @@ type Verdict struct {
 	Reason  string `json:"reason,omitempty"`
 	// Scale is the target's scale as it was read, To the number of replicas that it
 	// should ask for.
-	Scale events.Scale `json:"scale,omitzero"`
-	To    int32        `json:"to"`
+	Scale query.Scale `json:"scale,omitzero"`
+	To    int32       `json:"to"`
 	// Attempt counts how often the scale has been written.
 	Attempt int `json:"attempt,omitempty"`
 	// Status is the new status of the autoscaler, Notices the Events, Memory the state
@@ -248,11 +249,11 @@ func (c Config) propose(v View, d *Verdict, now time.Time) (best proposal, statu
 }
 
 // reading returns the reading of a metric.
-func (v View) reading(i int) events.Reading {
+func (v View) reading(i int) query.Reading {
 	if i < len(v.Readings.Metrics) {
 		return v.Readings.Metrics[i]
 	}
-	return events.Reading{Failure: "it was not read"}
+	return query.Reading{Failure: "it was not read"}
 }
 
 // tried returns the verdict after the write of the scale succeeded or failed.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 )
 
@@ -49,12 +49,12 @@ func TestScaleFromZero(t *testing.T) {
 		if c.asleep != "" {
 			h.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScaledToZero, Status: c.asleep}}
 		}
-		var question events.ReadingsQuestion
+		var question query.ReadingsQuestion
 		if d := controller.Decide(View{Autoscaler: h}, now); json.Unmarshal(d.Commands[0].Body, &question) != nil || question.Counts(0) != (c.to > 0) {
 			t.Errorf("%s: metrics are asked for at zero: %v", what, question.Counts(0))
 		}
-		v := View{Autoscaler: h, Asked: now.Add(-time.Second), At: now, Readings: &events.Readings{
-			Scale: &events.Scale{Selector: "app=web"}, Metrics: []events.Reading{{Samples: []events.Sample{{Milli: 25000}}}},
+		v := View{Autoscaler: h, Asked: now.Add(-time.Second), At: now, Readings: &query.Readings{
+			Scale: &query.Scale{Selector: "app=web"}, Metrics: []query.Reading{{Samples: []query.Sample{{Milli: 25000}}}},
 		}}
 		d := controller.Decide(v, now)
 		var to struct{ Spec struct{ Replicas int32 } }
@@ -87,7 +87,7 @@ func TestWhatIsSaidOfZero(t *testing.T) {
 		"the gate is off":              {true, new(int32), 3, 0, queue, ""},
 	} {
 		h := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: c.least, Metrics: c.metrics}}
-		d := Verdict{Scale: events.Scale{Replicas: c.from}, To: c.to}
+		d := Verdict{Scale: query.Scale{Replicas: c.from}, To: c.to}
 		d.Status.Conditions = []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.ScaledToZero, Status: "True", Reason: "Before"}}
 		config := Config{Gates: gate.Set{gate.HPAScaleToZero: !c.off}}.filled()
 		told := config.tried(d, h, Tried{OK: true}, now)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 )
 
 // facet is one condition of the deletion: its text when all is well, and its text
@@ -145,6 +145,6 @@ func (v View) finalizers() string {
 	return "Some content in the namespace has finalizers remaining: " + strings.Join(left, ", ")
 }
 
-func gvrOf(h events.Holding) schema.GroupVersionResource {
+func gvrOf(h query.Holding) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: h.Kind.Group(), Version: h.Version, Resource: h.Kind.Resource()}
 }

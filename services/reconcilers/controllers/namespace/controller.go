@@ -37,6 +37,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -48,7 +49,7 @@ var Controller = reconcile.Controller[View]{
 	Owns:    &kinds.Namespaces.Kind,
 	Inputs:  []reconcile.Input{{Kind: kinds.Namespaces.Kind, Keys: leaving}},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.Namespaces.Name, Subresource: events.SubContents, On: reconcile.Itself},
+		{Verb: events.VerbAsk, Kind: kinds.Namespaces.Name, Subresource: query.SubContents, On: reconcile.Itself},
 		{Verb: events.VerbDelete, Any: true, On: reconcile.Within, Propagation: []metav1.DeletionPropagation{metav1.DeletePropagationBackground}, Where: ".metadata.deletionTimestamp"},
 		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "status", On: reconcile.Itself},
 		{Verb: events.VerbUpdate, Kind: kinds.Namespaces.Name, Subresource: "finalize", On: reconcile.Itself, Changes: []string{".spec.finalizers"}, Where: ".metadata.deletionTimestamp"},
@@ -63,8 +64,8 @@ type View struct {
 	Namespace *corev1.Namespace `json:"namespace"`
 	// Contents is what the namespace held at At; nil if that is not known, or is older
 	// than the last deletes.
-	Contents *events.Contents `json:"contents,omitempty"`
-	At       time.Time        `json:"at,omitzero"`
+	Contents *query.Contents `json:"contents,omitempty"`
+	At       time.Time       `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 	// Refused are the deletes before At that did not succeed, in order.
@@ -120,7 +121,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 
 // hear reads an answer.
 func (v *View) hear(r events.Result, at time.Time) {
-	contents := new(events.Contents)
+	contents := new(query.Contents)
 	if err := reconcile.Read(r, contents); err != nil {
 		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
 		return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -109,7 +110,7 @@ func (v View) ask() events.Command { return v.askBehind(nil) }
 
 // askBehind asks what is in the namespace, for some kinds only after a name.
 func (v View) askBehind(names map[kinds.Name]string) events.Command {
-	return reconcile.AskContents(v.Namespace, events.ContentsQuestion{First: []kinds.Name{kinds.Pods.Name}, After: names})
+	return reconcile.AskContents(v.Namespace, query.ContentsQuestion{First: []kinds.Name{kinds.Pods.Name}, After: names})
 }
 
 // clear deletes objects, and asks what is left after that. If the answer did not name all

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -61,12 +62,12 @@ func anyView(t *rapid.T) View {
 	return v
 }
 
-func anyContents(t *rapid.T) *events.Contents {
-	c := &events.Contents{}
+func anyContents(t *rapid.T) *query.Contents {
+	c := &query.Contents{}
 	for _, kind := range []kinds.Name{"configmaps", "pods", "widgets.example.com"} {
-		h := events.Holding{Kind: kind, Version: "v1", Count: rapid.IntRange(0, 3).Draw(t, "count")}
+		h := query.Holding{Kind: kind, Version: "v1", Count: rapid.IntRange(0, 3).Draw(t, "count")}
 		for i := range rapid.IntRange(0, h.Count).Draw(t, "standing") {
-			h.Standing = append(h.Standing, events.Standing{Name: fmt.Sprint("o", i), UID: types.UID(fmt.Sprint(kind, "-", i))})
+			h.Standing = append(h.Standing, query.Standing{Name: fmt.Sprint("o", i), UID: types.UID(fmt.Sprint(kind, "-", i))})
 		}
 		if h.Count > 0 && rapid.Bool().Draw(t, "held") {
 			h.Finalizers = map[string]int{"example.com/hold": h.Count}
@@ -81,7 +82,7 @@ func anyContents(t *rapid.T) *events.Contents {
 			continue
 		}
 		if kind == kinds.Pods.Name && rapid.Bool().Draw(t, "pods alone") {
-			return &events.Contents{Partial: true, Kinds: []events.Holding{h}}
+			return &query.Contents{Partial: true, Kinds: []query.Holding{h}}
 		}
 		c.Kinds = append(c.Kinds, h)
 	}
@@ -97,7 +98,7 @@ func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		switch {
 		case c.Verb == events.VerbAsk:
-			v.Contents, v.At, v.Refused, v.Deleted = &events.Contents{}, now, nil, nil
+			v.Contents, v.At, v.Refused, v.Deleted = &query.Contents{}, now, nil, nil
 		case c.Verb == events.VerbUpdate:
 			ns := new(corev1.Namespace)
 			if err := json.Unmarshal(c.Body, ns); err != nil {
@@ -153,7 +154,7 @@ func TestObserve(t *testing.T) {
 	if _, ok := observe(world, events.Key{Name: "nothing"}); ok {
 		t.Error("it sees a namespace that is not there")
 	}
-	answer, err := json.Marshal(events.Contents{Kinds: []events.Holding{{Kind: "pods", Version: "v1", Count: 3, Standing: []events.Standing{{Name: "b", UID: "b"}, {Name: "c", UID: "c"}}}}})
+	answer, err := json.Marshal(query.Contents{Kinds: []query.Holding{{Kind: "pods", Version: "v1", Count: 3, Standing: []query.Standing{{Name: "b", UID: "b"}, {Name: "c", UID: "c"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,23 +199,23 @@ func TestWhenItIsLookedAtAgain(t *testing.T) {
 	deleted := metav1.NewTime(now)
 	for _, c := range []struct {
 		after time.Duration // from when it is emptied to the answer
-		held  events.Holding
+		held  query.Holding
 		want  time.Duration // from the answer
 	}{
-		{0, events.Holding{Kind: "pods", Count: 1, Grace: 30}, soon},
-		{4 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 30}, 2 * time.Second},
-		{20 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 30}, 10 * time.Second},
-		{40 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 60}, 20 * time.Second},
-		{50 * time.Second, events.Holding{Kind: "pods", Count: 1, Grace: 30}, 25 * time.Second},
-		{time.Hour, events.Holding{Kind: "pods", Count: 1, Grace: 30}, seldom},
-		{time.Hour, events.Holding{Kind: "pods", Count: 1, Grace: 7200}, 30 * time.Minute},
-		{time.Second, events.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}}, soon},
-		{time.Hour, events.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}}, 8 * time.Second},
-		{time.Hour, events.Holding{Kind: "widgets", Failure: "no"}, seldom},
-		{time.Hour, events.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}, Failure: "no"}, seldom},
+		{0, query.Holding{Kind: "pods", Count: 1, Grace: 30}, soon},
+		{4 * time.Second, query.Holding{Kind: "pods", Count: 1, Grace: 30}, 2 * time.Second},
+		{20 * time.Second, query.Holding{Kind: "pods", Count: 1, Grace: 30}, 10 * time.Second},
+		{40 * time.Second, query.Holding{Kind: "pods", Count: 1, Grace: 60}, 20 * time.Second},
+		{50 * time.Second, query.Holding{Kind: "pods", Count: 1, Grace: 30}, 25 * time.Second},
+		{time.Hour, query.Holding{Kind: "pods", Count: 1, Grace: 30}, seldom},
+		{time.Hour, query.Holding{Kind: "pods", Count: 1, Grace: 7200}, 30 * time.Minute},
+		{time.Second, query.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}}, soon},
+		{time.Hour, query.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}}, 8 * time.Second},
+		{time.Hour, query.Holding{Kind: "widgets", Failure: "no"}, seldom},
+		{time.Hour, query.Holding{Kind: "widgets", Count: 1, Finalizers: map[string]int{"a": 1}, Failure: "no"}, seldom},
 	} {
 		v := View{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &deleted}}}
-		v.At, v.Contents = now.Add(settle+c.after), &events.Contents{Kinds: []events.Holding{c.held}}
+		v.At, v.Contents = now.Add(settle+c.after), &query.Contents{Kinds: []query.Holding{c.held}}
 		if got := v.next().Sub(v.At); got != c.want {
 			t.Errorf("%v after it began, with %+v: in %v, want in %v", c.after, c.held, got, c.want)
 		}
@@ -225,18 +226,18 @@ func TestWhenItIsLookedAtAgain(t *testing.T) {
 func TestOnlyWhatIsEmptyGoes(t *testing.T) {
 	deleted := metav1.NewTime(now.Add(-time.Minute))
 	for what, c := range map[string]struct {
-		contents events.Contents
+		contents query.Contents
 		age      time.Duration
 		goes     bool
 	}{
-		"empty":                  {events.Contents{}, 0, true},
-		"empty a while ago":      {events.Contents{}, lasting, true},
-		"empty long ago":         {events.Contents{}, lasting + time.Second, false},
-		"of unknown kinds":       {events.Contents{Undiscovered: "no", Groups: 1}, 0, false},
-		"of unreadable kinds":    {events.Contents{Unparsed: "no"}, 0, false},
-		"not looked at in whole": {events.Contents{Partial: true}, 0, false},
-		"with something":         {events.Contents{Kinds: []events.Holding{{Kind: "pods", Count: 1}}}, 0, false},
-		"that cannot be listed":  {events.Contents{Kinds: []events.Holding{{Kind: "pods", Failure: "no"}}}, 0, false},
+		"empty":                  {query.Contents{}, 0, true},
+		"empty a while ago":      {query.Contents{}, lasting, true},
+		"empty long ago":         {query.Contents{}, lasting + time.Second, false},
+		"of unknown kinds":       {query.Contents{Undiscovered: "no", Groups: 1}, 0, false},
+		"of unreadable kinds":    {query.Contents{Unparsed: "no"}, 0, false},
+		"not looked at in whole": {query.Contents{Partial: true}, 0, false},
+		"with something":         {query.Contents{Kinds: []query.Holding{{Kind: "pods", Count: 1}}}, 0, false},
+		"that cannot be listed":  {query.Contents{Kinds: []query.Holding{{Kind: "pods", Failure: "no"}}}, 0, false},
 	} {
 		v := View{Contents: &c.contents, At: now.Add(-c.age), Namespace: &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: "shop", UID: "ns", ResourceVersion: "7", DeletionTimestamp: &deleted},
@@ -255,14 +256,14 @@ func TestOnlyWhatIsEmptyGoes(t *testing.T) {
 // kinds nor objects of their kind: every object is tried before any is tried again.
 func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 	deleted := metav1.NewTime(now.Add(-time.Minute))
-	stands := map[kinds.Name][]events.Standing{"services": nil, "configmaps": nil, "secrets": nil}
-	for i := range 2*events.MaxStanding + 500 {
-		stands["configmaps"] = append(stands["configmaps"], events.Standing{Name: fmt.Sprintf("c%05d", i), UID: types.UID(fmt.Sprint("c", i))})
+	stands := map[kinds.Name][]query.Standing{"services": nil, "configmaps": nil, "secrets": nil}
+	for i := range 2*query.MaxStanding + 500 {
+		stands["configmaps"] = append(stands["configmaps"], query.Standing{Name: fmt.Sprintf("c%05d", i), UID: types.UID(fmt.Sprint("c", i))})
 	}
-	stands["secrets"] = []events.Standing{{Name: "s", UID: "s"}}
-	stands["services"] = []events.Standing{{Name: "a", UID: "a"}, {Name: "b", UID: "b"}}
-	for i := range events.MaxStanding + 600 {
-		stands["leases.coordination.k8s.io"] = append(stands["leases.coordination.k8s.io"], events.Standing{Name: fmt.Sprintf("l%05d", i), UID: types.UID(fmt.Sprint("l", i))})
+	stands["secrets"] = []query.Standing{{Name: "s", UID: "s"}}
+	stands["services"] = []query.Standing{{Name: "a", UID: "a"}, {Name: "b", UID: "b"}}
+	for i := range query.MaxStanding + 600 {
+		stands["leases.coordination.k8s.io"] = append(stands["leases.coordination.k8s.io"], query.Standing{Name: fmt.Sprintf("l%05d", i), UID: types.UID(fmt.Sprint("l", i))})
 	}
 	stuck := slices.Concat(stands["configmaps"], stands["leases.coordination.k8s.io"])
 	tried := map[types.UID]int{}
@@ -286,11 +287,11 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 		v.Refused = nil
 		for _, c := range d.Commands {
 			switch {
-			case c.Verb == events.VerbDelete && slices.ContainsFunc(stuck, func(s events.Standing) bool { return s.UID == c.If.UID }):
+			case c.Verb == events.VerbDelete && slices.ContainsFunc(stuck, func(s query.Standing) bool { return s.UID == c.If.UID }):
 				tried[c.If.UID]++
 				v.Refused = append(v.Refused, Refusal{Kind: c.Kind, UID: c.If.UID, Message: "no"})
 			case c.Verb == events.VerbDelete:
-				stands[c.Kind] = slices.DeleteFunc(slices.Clone(stands[c.Kind]), func(s events.Standing) bool { return s.UID == c.If.UID })
+				stands[c.Kind] = slices.DeleteFunc(slices.Clone(stands[c.Kind]), func(s query.Standing) bool { return s.UID == c.If.UID })
 			case c.Verb == events.VerbAsk:
 				v.Contents, v.At = answerTo(t, c, stands), now
 			}
@@ -304,22 +305,22 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 			t.Fatalf("before it waits %s was tried %d times", s.Name, tried[s.UID])
 		}
 	}
-	if again := decide(v, v.next()); len(again.Commands) != events.MaxStanding+1 {
+	if again := decide(v, v.next()); len(again.Commands) != query.MaxStanding+1 {
 		t.Errorf("when it has waited it tries %d: %s", len(again.Commands)-1, again.Because)
 	}
 }
 
 // answerTo returns the writer's answer.
-func answerTo(t *testing.T, ask events.Command, stands map[kinds.Name][]events.Standing) *events.Contents {
+func answerTo(t *testing.T, ask events.Command, stands map[kinds.Name][]query.Standing) *query.Contents {
 	t.Helper()
-	var question events.ContentsQuestion
+	var question query.ContentsQuestion
 	if err := json.Unmarshal(ask.Body, &question); err != nil {
 		t.Fatal(err)
 	}
-	c := new(events.Contents)
+	c := new(query.Contents)
 	for _, kind := range slices.Sorted(maps.Keys(stands)) {
 		if n := len(stands[kind]); n > 0 {
-			c.Kinds = append(c.Kinds, events.Holding{Kind: kind, Version: "v1", Count: n, Standing: slices.Clone(stands[kind])})
+			c.Kinds = append(c.Kinds, query.Holding{Kind: kind, Version: "v1", Count: n, Standing: slices.Clone(stands[kind])})
 		}
 	}
 	c.Limit(question.After)
@@ -339,7 +340,7 @@ func TestANamespaceGoesThoughItsStatusIsRefused(t *testing.T) {
 		return events.Outcome{Key: key, Lane: events.LaneStatus, UID: ns.UID, At: now, Results: []events.Result{{Status: status, Code: 403, Ref: events.Ref{Kind: kinds.Namespaces.Name, Name: "shop"}}}}
 	}
 	answer := events.Outcome{Key: key, Lane: events.LaneWrite, UID: ns.UID, At: now, Results: []events.Result{{
-		Status: events.Answered, Answer: &events.Answer{Body: reconcile.Body(events.Contents{})},
+		Status: events.Answered, Answer: &events.Answer{Body: reconcile.Body(query.Contents{})},
 	}}}
 	for want, world := range map[string]*reconciletest.World{
 		"update status":                  reconciletest.NewWorld().Put(kinds.Namespaces.Kind, ns).Remember(answer),

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -97,7 +98,7 @@ func (c *cluster) sharer(name string, ranges []string) string {
 }
 
 func overlap(a, b []string) bool {
-	_, some := events.Ranged{Ranges: a}.Overlaps(prefixes(b))
+	_, some := query.Ranged{Ranges: a}.Overlaps(prefixes(b))
 	return some
 }
 

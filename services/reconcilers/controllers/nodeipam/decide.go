@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -115,7 +116,7 @@ func (c Config) judge(v View) *judgement {
 func prefixes(texts []string) []netip.Prefix {
 	all := make([]netip.Prefix, 0, len(texts))
 	for _, text := range texts {
-		if r, err := events.ParseRange(text); err == nil { // the API server validates them
+		if r, err := query.ParseRange(text); err == nil { // the API server validates them
 			all = append(all, r)
 		}
 	}

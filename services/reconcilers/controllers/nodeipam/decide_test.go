@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -77,7 +78,7 @@ func given(d reconcile.Decision) map[string][]string {
 		if c.Verb != events.VerbPatch {
 			continue
 		}
-		var body events.RangedBody
+		var body query.RangedBody
 		if err := json.Unmarshal(c.Body, &body); err != nil {
 			panic(err)
 		}
@@ -121,16 +122,16 @@ func applied(v View, d reconcile.Decision, _ time.Time) View {
 // disjoint: the ranges that a node is given are part of the cluster's, and overlap neither with
 // ranges that another node has, is given or is offered, nor with those of Services.
 func disjoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
-	var others []events.Ranged
+	var others []query.Ranged
 	for _, n := range v.Nodes {
-		others = append(others, events.Ranged{Name: n.Name, Ranges: n.Ranges})
+		others = append(others, query.Ranged{Name: n.Name, Ranges: n.Ranges})
 		for _, o := range v.Memory.Kept {
 			if o.UID == n.UID && len(n.Ranges) == 0 {
-				others = append(others, events.Ranged{Name: n.Name, Ranges: o.Ranges})
+				others = append(others, query.Ranged{Name: n.Name, Ranges: o.Ranges})
 			}
 		}
 	}
-	others = append(others, events.Ranged{Ranges: config.Services})
+	others = append(others, query.Ranged{Ranges: config.Services})
 	for name, ranges := range given(c.Decide(v, now)) {
 		for i, r := range prefixes(ranges) {
 			if of := netip.MustParsePrefix(config.Cluster[i].CIDR); !of.Contains(r.Addr()) || r.Bits() != config.Cluster[i].Mask {
@@ -143,14 +144,14 @@ func disjoint(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 				return fmt.Errorf("%s is given %v, of which %q has a part: %v", name, ranges, o.Name, which)
 			}
 		}
-		others = append(others, events.Ranged{Name: name, Ranges: ranges})
+		others = append(others, query.Ranged{Name: name, Ranges: ranges})
 	}
 	return nil
 }
 
 // isOffer reports whether ranges are an offer to a node, and not what it has: no turn of this
 // controller offers one range to two nodes.
-func isOffer(v View, o events.Ranged) bool {
+func isOffer(v View, o query.Ranged) bool {
 	return slices.ContainsFunc(v.Memory.Kept, func(k Offer) bool { return slices.Equal(k.Ranges, o.Ranges) })
 }
 

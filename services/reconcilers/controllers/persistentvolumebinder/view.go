@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -144,7 +145,7 @@ func waits(p *corev1.Pod) bool {
 // claimsOf are the names of the claims that a pod refers to.
 func claimsOf(p *corev1.Pod) (names []string) {
 	for i := range p.Spec.Volumes {
-		if name, _ := events.ClaimOf(p, &p.Spec.Volumes[i]); name != "" {
+		if name, _ := query.ClaimOf(p, &p.Spec.Volumes[i]); name != "" {
 			names = append(names, name)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -73,7 +74,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	v := View{Group: group}
 	for _, p := range reconcile.List(s, kinds.Pods, k.Namespace) {
-		if events.InPodGroup(p, k.Name) {
+		if query.InPodGroup(p, k.Name) {
 			v.Pod = p.Name
 			break
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -52,7 +53,7 @@ func New(gates gate.Set) reconcile.Controller[View] {
 			{Kind: kinds.Pods.Kind, Keys: claimsOf},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name, Subresource: events.SubUsers, On: reconcile.Itself},
+			{Verb: events.VerbAsk, Kind: kinds.PersistentVolumeClaims.Name, Subresource: query.SubUsers, On: reconcile.Itself},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, On: reconcile.Itself, Changes: []string{".metadata.finalizers"}},
 			{Verb: events.VerbUpdate, Kind: kinds.PersistentVolumeClaims.Name, Subresource: "status", On: reconcile.Itself},
 		},
@@ -74,11 +75,11 @@ type View struct {
 	Claim *corev1.PersistentVolumeClaim `json:"claim"`
 	// Seen are the pods that may need the claim, as far as seen. They are collected only for
 	// a deleted claim.
-	Seen events.Users `json:"seen,omitzero"`
+	Seen query.Users `json:"seen,omitzero"`
 	// Users are the pods at At, from the writer's answer about the claim as it is seen now;
 	// nil if there is none.
-	Users *events.Users `json:"users,omitempty"`
-	At    time.Time     `json:"at,omitzero"`
+	Users *query.Users `json:"users,omitempty"`
+	At    time.Time    `json:"at,omitzero"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 	// Use is whether a pod refers to the claim; empty if the feature gate
@@ -95,7 +96,7 @@ func claimsOf(_ reconcile.Snapshot, was, now reconcile.Object) []events.Key {
 			continue
 		}
 		for i := range p.Spec.Volumes {
-			name, _ := events.ClaimOf(p, &p.Spec.Volumes[i])
+			name, _ := query.ClaimOf(p, &p.Spec.Volumes[i])
 			if key := (events.Key{Namespace: p.Namespace, Name: name}); name != "" && !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
@@ -131,7 +132,7 @@ func (v *View) hear(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return
 	}
-	users := new(events.Users)
+	users := new(query.Users)
 	if err := reconcile.Read(r, users); err != nil {
 		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
 		return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -65,9 +66,9 @@ func TestLaws(t *testing.T) {
 }
 
 // anyUsers returns some pods that need the claim, or do not.
-func anyUsers(t *rapid.T) events.Users {
-	var all events.Users
-	all.Pods = rapid.SampledFrom([][]events.User{nil, {{Name: "p", UID: "up"}}, {{Name: "c", UID: "uc", Own: true}}}).Draw(t, "users")
+func anyUsers(t *rapid.T) query.Users {
+	var all query.Users
+	all.Pods = rapid.SampledFrom([][]query.User{nil, {{Name: "p", UID: "up"}}, {{Name: "c", UID: "uc", Own: true}}}).Draw(t, "users")
 	all.Count = len(all.Pods)
 	if rapid.IntRange(0, 9).Draw(t, "more than are named") == 0 {
 		all.Count++
@@ -79,7 +80,7 @@ func anyUsers(t *rapid.T) events.Users {
 func applied(v View, d reconcile.Decision, now time.Time) View {
 	for _, c := range d.Commands {
 		if c.Verb == events.VerbAsk {
-			v.Users, v.At = &events.Users{}, now
+			v.Users, v.At = &query.Users{}, now
 			continue
 		}
 		v.Claim = &corev1.PersistentVolumeClaim{}
@@ -125,7 +126,7 @@ func TestUses(t *testing.T) {
 		"one that is shut down": {shut(user("a", "p-data")), true}, "its own pod": {owner, true},
 		"its own pod, shut down": {shut(ephemeral("p")), false}, "a namesake of its own pod": {stranger, false},
 	} {
-		var seen events.Users
+		var seen query.Users
 		if seen.Take(c.pod, mine.Name); seen.Need(mine) != c.want {
 			t.Errorf("%s needs the claim: %v", what, !c.want)
 		}

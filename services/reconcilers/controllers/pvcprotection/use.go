@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -32,7 +32,7 @@ func useOf(s reconcile.Snapshot, claim *corev1.PersistentVolumeClaim) Use {
 			continue
 		}
 		for i := range p.Spec.Volumes {
-			name, own := events.ClaimOf(p, &p.Spec.Volumes[i])
+			name, own := query.ClaimOf(p, &p.Spec.Volumes[i])
 			if name == claim.Name && (!own || owner != nil && owner.UID == p.UID) {
 				return used
 			}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/claim"
 	"github.com/millrace/millrace/services/reconcilers/kube/pod"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -76,7 +77,7 @@ func byClaim(s reconcile.Snapshot, k events.Key, v *View) {
 func byName(s reconcile.Snapshot, k events.Key, v *View) {
 	for _, p := range reconcile.List(s, kinds.Pods, "") {
 		v.use(p, func(in *corev1.Volume) bool {
-			if name, _ := events.ClaimOf(p, in); name != "" {
+			if name, _ := query.ClaimOf(p, in); name != "" {
 				return false
 			}
 			of, ok := named(in, p.Namespace)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/claim"
 	"github.com/millrace/millrace/services/reconcilers/kube/csi"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -117,7 +118,7 @@ func channel(of *corev1.FCVolumeSource) volume {
 //
 // Upstream: pkg/controller/volume/attachdetach/util, CreateVolumeSpec.
 func behind(s reconcile.Snapshot, p *corev1.Pod, of *corev1.Volume) (v volume, ok bool) {
-	name, _ := events.ClaimOf(p, of)
+	name, _ := query.ClaimOf(p, of)
 	if name == "" {
 		return named(of, p.Namespace)
 	}

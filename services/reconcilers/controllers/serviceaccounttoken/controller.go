@@ -22,6 +22,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -55,7 +56,7 @@ func New(config Config) reconcile.Controller[View] {
 			{Kind: kinds.ServiceAccounts.Kind, Keys: tokensOf},
 		},
 		Writes: reconcile.Writes{
-			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, Subresource: events.SubToken, On: reconcile.Itself, Unchanged: true, How: patches,
+			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, Subresource: query.SubToken, On: reconcile.Itself, Unchanged: true, How: patches,
 				Fields: []string{".metadata.annotations['" + corev1.ServiceAccountNameKey + "']", ".metadata.annotations['" + corev1.ServiceAccountUIDKey + "']"}},
 			{Verb: events.VerbPatch, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true, How: patches, Fields: []string{".type"},
 				Values: []reconcile.Value{{Path: ".type", One: []string{string(corev1.SecretTypeServiceAccountToken)}}}},
@@ -182,7 +183,7 @@ const invalid = 422
 
 // isNone reports whether a result shows that the Secret is not a service account token.
 func isNone(r events.Result, n note) bool {
-	return r.Code == invalid && (n.Proof || r.Reason == events.NoToken)
+	return r.Code == invalid && (n.Proof || r.Reason == query.NoToken)
 }
 
 func noteOf(r events.Result) (n note, ok bool) {

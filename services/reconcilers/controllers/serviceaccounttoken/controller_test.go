@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
 
@@ -71,9 +72,9 @@ func TestWhatIsRemembered(t *testing.T) {
 		"another Secret was filled":    {events.Result{Status: events.Applied, Version: "7"}, fill, "other", "6", View{}},
 		"a proof fills nothing":        {events.Result{Status: events.Unchanged, Version: "7"}, proof, "4f1c", "7", View{}},
 		"the writer was late":          {events.Result{Status: events.Conflict, Code: 409, Version: "7"}, fill, "4f1c", "6", View{}},
-		"no token, says the writer":    {events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, fill, "4f1c", "6", View{Other: true}},
+		"no token, says the writer":    {events.Result{Status: events.Refused, Code: 422, Reason: query.NoToken}, fill, "4f1c", "6", View{Other: true}},
 		"no token, says the proof":     {events.Result{Status: events.Refused, Code: 422, Reason: "Invalid"}, proof, "4f1c", "6", View{Other: true}},
-		"another Secret is no token":   {events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, fill, "other", "6", View{}},
+		"another Secret is no token":   {events.Result{Status: events.Refused, Code: 422, Reason: query.NoToken}, fill, "other", "6", View{}},
 		"not taken":                    {events.Result{Status: events.Refused, Code: 422, Reason: "Invalid"}, fill, "4f1c", "7", View{Unfit: true}},
 		"not taken, and changed since": {events.Result{Status: events.Refused, Code: 422, Reason: "Invalid"}, fill, "4f1c", "6", View{}},
 		"no note":                      {events.Result{Status: events.Applied, Version: "7"}, nil, "4f1c", "6", View{}},
@@ -113,7 +114,7 @@ func TestWhoListsWhatIsGone(t *testing.T) {
 		"it is not seen to list it":  {new(outcome(did, note{Account: "none", UID: "n"}, "4f1c", "6")), []string{"none"}},
 		"it has been taken off":      {new(outcome(did, note{Account: "builder", UID: "b", Gone: true}, "4f1c", "6")), nil},
 		"that did not succeed":       {new(outcome(events.Result{Status: events.Failed}, note{Account: "builder", UID: "b", Gone: true}, "4f1c", "6")), []string{"builder"}},
-		"it was no token":            {new(outcome(events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, note{Account: "builder", UID: "b"}, "4f1c", "6")), nil},
+		"it was no token":            {new(outcome(events.Result{Status: events.Refused, Code: 422, Reason: query.NoToken}, note{Account: "builder", UID: "b"}, "4f1c", "6")), nil},
 		"it was none, as was proven": {new(outcome(events.Result{Status: events.Refused, Code: 422}, note{Account: "builder", Proof: true}, "4f1c", "6")), nil},
 	} {
 		world := newWorld()
@@ -147,7 +148,7 @@ func TestWhoListsTheOneBefore(t *testing.T) {
 		"it is the same token":              {outcome(did, note{Account: "deployer", UID: "d"}, "4f1c", "5"), nil},
 		"it has been taken off":             {outcome(did, note{Account: "deployer", UID: "d", Gone: true}, "", ""), nil},
 		"it was to be, and that has failed": {outcome(events.Result{Status: events.Failed}, note{Account: "deployer", UID: "d", Gone: true}, "", ""), []string{"deployer"}},
-		"it was no token":                   {outcome(events.Result{Status: events.Refused, Code: 422, Reason: events.NoToken}, note{Account: "deployer", UID: "d"}, "before", "5"), nil},
+		"it was no token":                   {outcome(events.Result{Status: events.Refused, Code: 422, Reason: query.NoToken}, note{Account: "deployer", UID: "d"}, "before", "5"), nil},
 		"it is not remembered":              {events.Outcome{Key: key, Lane: events.LaneWrite}, nil},
 	} {
 		world := newWorld()

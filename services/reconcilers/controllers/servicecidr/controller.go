@@ -21,6 +21,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -36,7 +37,7 @@ var Controller = reconcile.Controller[View]{
 	},
 	Writes: reconcile.Writes{
 		{Verb: events.VerbPatch, Kind: kinds.ServiceCIDRs.Name, On: reconcile.Itself, Fields: []string{".metadata.finalizers"}, Adds: true,
-			Values: []reconcile.Value{{Path: ".metadata.finalizers[*]", One: []string{events.RangeFinalizer}}}},
+			Values: []reconcile.Value{{Path: ".metadata.finalizers[*]", One: []string{query.RangeFinalizer}}}},
 		{Verb: events.VerbPatch, Kind: kinds.ServiceCIDRs.Name, On: reconcile.Itself, Fields: []string{".metadata.finalizers"}, Unused: true},
 		{Verb: events.VerbPatch, Kind: kinds.ServiceCIDRs.Name, Subresource: "status", On: reconcile.Itself, Fields: []string{".status.conditions"}, Adds: true,
 			Values: []reconcile.Value{{Path: ".status.conditions[*].type", One: []string{networkingv1.ServiceCIDRConditionReady}}}, How: []types.PatchType{types.ApplyPatchType}},
@@ -65,7 +66,7 @@ func itAndOverlapping(s reconcile.Snapshot, was, now reconcile.Object) []events.
 			keys = append(keys, key)
 		}
 		for _, other := range reconcile.List(s, kinds.ServiceCIDRs, "") {
-			if key := (events.Key{Name: other.Name}); !slices.Contains(keys, key) && events.RangesOverlap(of, other) {
+			if key := (events.Key{Name: other.Name}); !slices.Contains(keys, key) && query.RangesOverlap(of, other) {
 				keys = append(keys, key)
 			}
 		}
@@ -79,13 +80,13 @@ func deletedAround(s reconcile.Snapshot, was, now reconcile.Object) []events.Key
 	if now.None() {
 		now = was
 	}
-	a, allocated := events.Allocated(now)
+	a, allocated := query.Allocated(now)
 	if !allocated {
 		return nil
 	}
 	var keys []events.Key
 	for _, of := range reconcile.List(s, kinds.ServiceCIDRs, "") {
-		if of.DeletionTimestamp != nil && events.InRange(of, a) {
+		if of.DeletionTimestamp != nil && query.InRange(of, a) {
 			keys = append(keys, events.Key{Name: of.Name})
 		}
 	}
@@ -97,7 +98,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	if !ok || own.DeletionTimestamp == nil {
 		return View{ServiceCIDR: own}, ok
 	}
-	v, ranges := View{ServiceCIDR: own}, events.RangesOf(own, reconcile.List(s, kinds.ServiceCIDRs, ""))
+	v, ranges := View{ServiceCIDR: own}, query.RangesOf(own, reconcile.List(s, kinds.ServiceCIDRs, ""))
 	for _, address := range s.List(kinds.IPAddresses.Name, "") {
 		if ranges.Need(address) {
 			v.Address = address.GetName()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/finalizer"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -31,7 +32,7 @@ const (
 // Upstream: pkg/controller/servicecidrs, sync.
 func decide(v View, now time.Time) reconcile.Decision {
 	own := v.ServiceCIDR
-	guarded := finalizer.Has(own, events.RangeFinalizer)
+	guarded := finalizer.Has(own, query.RangeFinalizer)
 	switch {
 	case own.DeletionTimestamp == nil:
 		return reconcile.Join(v.protect(guarded), v.say(ready, now))
@@ -43,7 +44,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 		return reconcile.Wake(own.DeletionTimestamp.Add(grace), "the ServiceCIDR is deleted, and API servers may not have seen it yet")
 	default:
 		return reconcile.Do("the ServiceCIDR is deleted, and no address needs it",
-			v.patch(map[string]any{"$deleteFromPrimitiveList/finalizers": []string{events.RangeFinalizer}}, reconcile.IfUnused()))
+			v.patch(map[string]any{"$deleteFromPrimitiveList/finalizers": []string{query.RangeFinalizer}}, reconcile.IfUnused()))
 	}
 }
 
@@ -52,7 +53,7 @@ func (v View) protect(guarded bool) reconcile.Decision {
 	if guarded {
 		return reconcile.Nothing("the ServiceCIDR is protected, and ready")
 	}
-	return reconcile.Do("the ServiceCIDR is not protected yet", v.patch(map[string]any{"finalizers": []string{events.RangeFinalizer}}))
+	return reconcile.Do("the ServiceCIDR is not protected yet", v.patch(map[string]any{"finalizers": []string{query.RangeFinalizer}}))
 }
 
 // patch changes finalizers by a strategic merge, which leaves other finalizers alone.

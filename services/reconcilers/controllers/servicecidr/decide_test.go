@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -33,7 +34,7 @@ func TestLaws(t *testing.T) {
 // anyView returns a ServiceCIDR that may be deleted, and needed.
 func anyView(t *rapid.T) View {
 	v := View{ServiceCIDR: serviceCIDR("a", "10.0.0.0/24")}
-	v.ServiceCIDR.Finalizers = rapid.SampledFrom([][]string{nil, {events.RangeFinalizer}, {"x", events.RangeFinalizer}, {"x"}}).Draw(t, "finalizers")
+	v.ServiceCIDR.Finalizers = rapid.SampledFrom([][]string{nil, {query.RangeFinalizer}, {"x", query.RangeFinalizer}, {"x"}}).Draw(t, "finalizers")
 	for _, c := range rapid.SampledFrom([][]metav1.Condition{nil, {ready}, {terminating}, {{Status: "Unknown"}}}).Draw(t, "said") {
 		c.Type, c.LastTransitionTime = networkingv1.ServiceCIDRConditionReady, metav1.NewTime(now.Add(-time.Hour))
 		v.ServiceCIDR.Status.Conditions = append(v.ServiceCIDR.Status.Conditions, c)
@@ -111,7 +112,7 @@ func truthful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) e
 
 func serviceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
 	return &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7", Finalizers: []string{events.RangeFinalizer}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7", Finalizers: []string{query.RangeFinalizer}},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: cidrs},
 	}
 }
@@ -135,19 +136,19 @@ func TestWhatNeedsADeletedServiceCIDR(t *testing.T) {
 		address *networkingv1.IPAddress
 		needs   bool
 	}{
-		"an address in it":                 {a, nil, address("10.0.0.7", events.AddressManager), true},
-		"one of its other family":          {a, nil, address("fd00::7", events.AddressManager), true},
-		"one in another, too":              {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.0.0/16")}, address("10.0.0.7", events.AddressManager), false},
-		"one in a smaller one, too":        {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.0.0/29")}, address("10.0.0.6", events.AddressManager), false},
-		"another is deleted, too":          {a, []*networkingv1.ServiceCIDR{deleted(serviceCIDR("b", "10.0.0.0/16"))}, address("10.0.0.7", events.AddressManager), true},
-		"another may go at any time":       {a, []*networkingv1.ServiceCIDR{unguarded}, address("10.0.0.7", events.AddressManager), true},
-		"another is elsewhere":             {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.1.0/24")}, address("10.0.0.7", events.AddressManager), true},
+		"an address in it":                 {a, nil, address("10.0.0.7", query.AddressManager), true},
+		"one of its other family":          {a, nil, address("fd00::7", query.AddressManager), true},
+		"one in another, too":              {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.0.0/16")}, address("10.0.0.7", query.AddressManager), false},
+		"one in a smaller one, too":        {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.0.0/29")}, address("10.0.0.6", query.AddressManager), false},
+		"another is deleted, too":          {a, []*networkingv1.ServiceCIDR{deleted(serviceCIDR("b", "10.0.0.0/16"))}, address("10.0.0.7", query.AddressManager), true},
+		"another may go at any time":       {a, []*networkingv1.ServiceCIDR{unguarded}, address("10.0.0.7", query.AddressManager), true},
+		"another is elsewhere":             {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.1.0/24")}, address("10.0.0.7", query.AddressManager), true},
 		"an address of another manager":    {a, nil, address("10.0.0.7", "another"), false},
-		"an address elsewhere":             {a, nil, address("10.0.1.7", events.AddressManager), false},
-		"it is not deleted":                {serviceCIDR("a", "10.0.0.0/24"), nil, address("10.0.0.7", events.AddressManager), false},
-		"the address of its network":       {a, nil, address("10.0.0.0", events.AddressManager), false},
-		"its broadcast address":            {a, nil, address("10.0.0.255", events.AddressManager), false},
-		"the broadcast address of another": {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.0.0/29")}, address("10.0.0.7", events.AddressManager), true},
+		"an address elsewhere":             {a, nil, address("10.0.1.7", query.AddressManager), false},
+		"it is not deleted":                {serviceCIDR("a", "10.0.0.0/24"), nil, address("10.0.0.7", query.AddressManager), false},
+		"the address of its network":       {a, nil, address("10.0.0.0", query.AddressManager), false},
+		"its broadcast address":            {a, nil, address("10.0.0.255", query.AddressManager), false},
+		"the broadcast address of another": {a, []*networkingv1.ServiceCIDR{serviceCIDR("b", "10.0.0.0/29")}, address("10.0.0.7", query.AddressManager), true},
 	} {
 		world := reconciletest.NewWorld(kinds.IPAddresses.Kind).Put(kinds.ServiceCIDRs.Kind, c.own).Put(kinds.IPAddresses.Kind, c.address)
 		for _, other := range c.others {
@@ -189,7 +190,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for a, want := range map[string]string{"10.0.0.7": "b", "10.0.1.7": "c", "10.0.2.7": "", "10.0.0.0": ""} {
-		came, ours := address(a, events.AddressManager), address(a, "another")
+		came, ours := address(a, query.AddressManager), address(a, "another")
 		if got := named(world.Keys(Controller, kinds.IPAddresses.Kind, nil, came)); got != want {
 			t.Errorf("%s comes: it is the turn of %s, want %s", a, got, want)
 		}

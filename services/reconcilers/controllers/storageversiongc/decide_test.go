@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -138,7 +139,7 @@ func TestObserve(t *testing.T) {
 	}
 	last := events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{
 		result("a", events.Answered, lease("a", apiServer)), result("b", events.Answered, lease("b", "kube-scheduler")),
-		result("c", events.Absent, nil), result("d", events.Failed, nil), result("e", events.Answered, "no lease"), result("f", events.Answered, events.Users{}),
+		result("c", events.Absent, nil), result("d", events.Failed, nil), result("e", events.Answered, "no lease"), result("f", events.Answered, query.Users{}),
 	}}
 	v, _ := observe(world.Remember(last), key)
 	if v.Unread == nil || !v.Unread.At.Equal(now) {

@@ -34,6 +34,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -51,7 +52,7 @@ var Controller = reconcile.Controller[View]{
 	Owns:    &kinds.StorageVersionMigrations.Kind,
 	Inputs:  []reconcile.Input{{Kind: kinds.StorageVersionMigrations.Kind, Keys: ofTheResource}},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.StorageVersionMigrations.Name, Subresource: events.SubObjects, On: reconcile.Itself},
+		{Verb: events.VerbAsk, Kind: kinds.StorageVersionMigrations.Name, Subresource: query.SubObjects, On: reconcile.Itself},
 		{Verb: events.VerbAsk, Kind: definitions.Name},
 		{Verb: events.VerbPatch, Any: true, Fields: []string{}, How: []types.PatchType{types.MergePatchType}, Unchanged: true},
 		{Verb: events.VerbPatch, Kind: definitions.Name, Subresource: "status", How: []types.PatchType{types.ApplyPatchType}, Unchanged: true, Adds: true,
@@ -78,8 +79,8 @@ type View struct {
 	Marked bool `json:"marked,omitempty"`
 	// Question is the last question about the resource's objects, and Objects the answer; nil if
 	// there is none.
-	Question *events.ObjectsQuestion `json:"question,omitempty"`
-	Objects  *events.Objects         `json:"objects,omitempty"`
+	Question *query.ObjectsQuestion `json:"question,omitempty"`
+	Objects  *query.Objects         `json:"objects,omitempty"`
 	// Refused is why an object can never be written; Undone is true if one was not written for
 	// another reason.
 	Refused string `json:"refused,omitempty"`
@@ -208,7 +209,7 @@ func (v *View) answered(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return
 	}
-	question, objects := new(events.ObjectsQuestion), new(events.Objects)
+	question, objects := new(query.ObjectsQuestion), new(query.Objects)
 	if err := reconcile.ReadNote(r, question); err != nil {
 		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
 		return

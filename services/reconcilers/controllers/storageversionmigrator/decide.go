@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -88,9 +89,9 @@ func (v View) mark(now time.Time) reconcile.Decision {
 	found := v.Objects
 	switch {
 	case found == nil || v.Question.Version != "":
-		return v.ask(now, "it is not known where the resource stands", events.ObjectsQuestion{})
+		return v.ask(now, "it is not known where the resource stands", query.ObjectsQuestion{})
 	case found.Kind == "":
-		return v.unknown(now, "resource does not exist in discovery", events.ObjectsQuestion{})
+		return v.unknown(now, "resource does not exist in discovery", query.ObjectsQuestion{})
 	case len(found.Lacking) > 0:
 		return v.fail(v.lacking(), now)
 	}
@@ -104,7 +105,7 @@ func (v View) mark(now time.Time) reconcile.Decision {
 
 // lacking is why the served resource cannot be rewritten.
 func (v View) lacking() string {
-	return fmt.Sprintf("resource %q does not support discovery operations: %v", v.served(), events.Rewritten)
+	return fmt.Sprintf("resource %q does not support discovery operations: %v", v.served(), query.Rewritten)
 }
 
 // served is the served resource, in upstream's words.
@@ -116,7 +117,7 @@ func (v View) served() string {
 // migrate rewrites the objects of the last page, and asks for the next page.
 func (v View) migrate(now time.Time) reconcile.Decision {
 	at := v.Migration.Status.ResourceVersion
-	first := events.ObjectsQuestion{Version: at}
+	first := query.ObjectsQuestion{Version: at}
 	switch {
 	case v.Refused != "":
 		return v.fail("migration encountered unhandled error: "+v.Refused, now)
@@ -129,7 +130,7 @@ func (v View) migrate(now time.Time) reconcile.Decision {
 	case len(v.Objects.Lacking) > 0: // the writer listed nothing, which does not mean that there are no objects
 		return v.fail("migration encountered unhandled error: "+v.lacking(), now)
 	}
-	next := events.ObjectsQuestion{Version: at, From: v.Objects.More, Last: v.Objects.More == ""}
+	next := query.ObjectsQuestion{Version: at, From: v.Objects.More, Last: v.Objects.More == ""}
 	commands := make([]events.Command, 0, len(v.Objects.Objects)+1)
 	for _, o := range v.Objects.Objects {
 		commands = append(commands, v.rewrite(o))
@@ -143,24 +144,24 @@ func (v View) migrate(now time.Time) reconcile.Decision {
 //
 // Upstream: runMigration, with an empty server-side apply, for which it must be allowed to
 // create any object.
-func (v View) rewrite(o events.Stored) events.Command {
+func (v View) rewrite(o query.Stored) events.Command {
 	of := kinds.Kind{Name: v.resource(), Version: v.Objects.Version, Kind: v.Objects.Kind}
 	meta := &metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 	return reconcile.Patch(of, meta, types.MergePatchType, []byte("{}"), reconcile.IfUnchanged(meta))
 }
 
 // ask asks about the resource's objects.
-func (v View) ask(now time.Time, because string, question events.ObjectsQuestion) reconcile.Decision {
+func (v View) ask(now time.Time, because string, question query.ObjectsQuestion) reconcile.Decision {
 	return v.Unread.Ask(now, because, v.question(question))
 }
 
-func (v View) question(q events.ObjectsQuestion) events.Command {
+func (v View) question(q query.ObjectsQuestion) events.Command {
 	q.Resource = v.resource()
 	return reconcile.AskObjects(kinds.StorageVersionMigrations.Kind, v.Migration, q)
 }
 
 // unknown fails a migration whose resource is not served, unless the migration is new.
-func (v View) unknown(now time.Time, message string, question events.ObjectsQuestion) reconcile.Decision {
+func (v View) unknown(now time.Time, message string, question query.ObjectsQuestion) reconcile.Decision {
 	end, next := v.Migration.CreationTimestamp.Add(known), v.At.Add(again)
 	switch {
 	case !now.Before(end):

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -62,14 +63,14 @@ func anyView(t *rapid.T) View {
 	}).Draw(t, "definition")
 	v.Marked = v.Definition != nil && rapid.Bool().Draw(t, "marked")
 	if rapid.Bool().Draw(t, "asked") {
-		v.Question = &events.ObjectsQuestion{Resource: "widgets.example.com", Version: rapid.SampledFrom([]string{"", "100", "99"}).Draw(t, "since"), Last: rapid.Bool().Draw(t, "last")}
-		v.Objects = &events.Objects{At: rapid.SampledFrom([]string{"100", "x"}).Draw(t, "at"), More: rapid.SampledFrom([]string{"", "more"}).Draw(t, "more")}
+		v.Question = &query.ObjectsQuestion{Resource: "widgets.example.com", Version: rapid.SampledFrom([]string{"", "100", "99"}).Draw(t, "since"), Last: rapid.Bool().Draw(t, "last")}
+		v.Objects = &query.Objects{At: rapid.SampledFrom([]string{"100", "x"}).Draw(t, "at"), More: rapid.SampledFrom([]string{"", "more"}).Draw(t, "more")}
 		if rapid.IntRange(0, 3).Draw(t, "served") > 0 {
 			v.Objects.Version, v.Objects.Kind = "v2", "Widget"
 			v.Objects.Lacking = rapid.SampledFrom([][]string{nil, nil, nil, {"patch"}}).Draw(t, "lacking")
 		}
 		for i := range rapid.IntRange(0, 3).Draw(t, "objects") {
-			v.Objects.Objects = append(v.Objects.Objects, events.Stored{Namespace: "ns", Name: fmt.Sprint("w", i), UID: "u", ResourceVersion: "50"})
+			v.Objects.Objects = append(v.Objects.Objects, query.Stored{Namespace: "ns", Name: fmt.Sprint("w", i), UID: "u", ResourceVersion: "50"})
 		}
 		v.At = now.Add(-time.Duration(rapid.IntRange(0, 10).Draw(t, "answered ago")) * time.Second)
 	}
@@ -87,7 +88,7 @@ func answered(v View, d reconcile.Decision, _ time.Time) View {
 		case c.Verb == events.VerbAsk && c.Kind == definitions.Name:
 			next.Definition, next.Marked = &Definition{Name: c.Name, UID: "d", ResourceVersion: "9", Generation: 1, Storage: "v2", Stored: []string{"v2"}}, false
 		case c.Verb == events.VerbAsk:
-			next.Question, next.Objects = new(events.ObjectsQuestion), &events.Objects{Version: "v2", Kind: "Widget", At: "100"}
+			next.Question, next.Objects = new(query.ObjectsQuestion), &query.Objects{Version: "v2", Kind: "Widget", At: "100"}
 			if err := json.Unmarshal(c.Body, next.Question); err != nil {
 				panic(err)
 			}
@@ -136,7 +137,7 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 // asksForMore reports whether a command asks for a page that is not the first one, or for the
 // end of the last one.
 func asksForMore(c events.Command) bool {
-	var q events.ObjectsQuestion
+	var q query.ObjectsQuestion
 	return c.Verb == events.VerbAsk && c.Kind != definitions.Name && json.Unmarshal(c.Body, &q) == nil && (q.From != "" || q.Last)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -27,7 +28,7 @@ var Controller = reconcile.Controller[View]{
 	Owns:     &kinds.Secrets.Kind,
 	Inputs:   []reconcile.Input{{Kind: kinds.Secrets.Kind, Keys: inSystem}},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Subresource: events.SubExpiry, On: reconcile.Itself, Unchanged: true},
+		{Verb: events.VerbAsk, Kind: kinds.Secrets.Name, Subresource: query.SubExpiry, On: reconcile.Itself, Unchanged: true},
 		{Verb: events.VerbDelete, Kind: kinds.Secrets.Name, On: reconcile.Itself, Unchanged: true},
 	},
 	Remembers: true,
@@ -39,7 +40,7 @@ var Controller = reconcile.Controller[View]{
 type View struct {
 	Secret *metav1.PartialObjectMetadata `json:"secret"`
 	// Expiry is the writer's answer about the Secret; nil if there is none.
-	Expiry *events.Expiry `json:"expiry,omitempty"`
+	Expiry *query.Expiry `json:"expiry,omitempty"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
@@ -73,7 +74,7 @@ func (v *View) hear(r events.Result, same bool, at time.Time) {
 	if r.Status != events.Answered {
 		return
 	}
-	told := new(events.Expiry)
+	told := new(query.Expiry)
 	switch err := reconcile.Read(r, told); {
 	case err == nil && (same || told.Other):
 		v.Expiry = told

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -33,7 +34,7 @@ func TestLaws(t *testing.T) {
 func anyView(t *rapid.T) View {
 	v := View{Secret: secret("7")}
 	if rapid.IntRange(0, 3).Draw(t, "told") > 0 {
-		v.Expiry = &events.Expiry{Other: rapid.IntRange(0, 3).Draw(t, "other") == 3, Unreadable: rapid.IntRange(0, 3).Draw(t, "unreadable") == 3}
+		v.Expiry = &query.Expiry{Other: rapid.IntRange(0, 3).Draw(t, "other") == 3, Unreadable: rapid.IntRange(0, 3).Draw(t, "unreadable") == 3}
 		if rapid.IntRange(0, 3).Draw(t, "expires") > 0 {
 			v.Expiry.At = new(now.Add(time.Duration(rapid.IntRange(-2, 2).Draw(t, "in seconds")) * time.Second))
 		}
@@ -56,7 +57,7 @@ func carriedOut(v View, d reconcile.Decision, at time.Time) View {
 	for _, c := range d.Commands {
 		switch {
 		case c.AsksExpiry():
-			v.Expiry, v.Unread = &events.Expiry{Unreadable: true}, nil
+			v.Expiry, v.Unread = &query.Expiry{Unreadable: true}, nil
 		case c.Verb == events.VerbDelete:
 			v.Secret = v.Secret.DeepCopy()
 			reconciletest.Deleted[*metav1.PartialObjectMetadata](at)(v.Secret)
@@ -87,13 +88,13 @@ func sure(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 // An answer counts for the version that it is about. An answer that a Secret has another type
 // counts as long as the Secret exists.
 func TestWhatAnAnswerIsAbout(t *testing.T) {
-	expired, other := events.Expiry{Unreadable: true}, events.Expiry{Other: true}
+	expired, other := query.Expiry{Unreadable: true}, query.Expiry{Other: true}
 	for what, c := range map[string]struct {
 		answer any
 		status events.Status
 		uid    types.UID
 		at     string
-		want   *events.Expiry
+		want   *query.Expiry
 		unread bool
 	}{
 		"of this version":                 {expired, events.Answered, "u", "7", &expired, false},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -25,7 +26,7 @@ var Controller = reconcile.Controller[View]{
 	Owns:   &kinds.ValidatingAdmissionPolicies.Kind,
 	Inputs: []reconcile.Input{reconcile.Own(kinds.ValidatingAdmissionPolicies.Kind)},
 	Writes: reconcile.Writes{
-		{Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: events.SubTypes, On: reconcile.Itself},
+		{Verb: events.VerbAsk, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: query.SubTypes, On: reconcile.Itself},
 		{Verb: events.VerbUpdate, Kind: kinds.ValidatingAdmissionPolicies.Name, Subresource: "status", On: reconcile.Itself},
 	},
 	Remembers: true,
@@ -38,7 +39,7 @@ type View struct {
 	Policy *admissionregistrationv1.ValidatingAdmissionPolicy `json:"policy"`
 	// Types are the expressions that do not fit, from the answer about the policy as it
 	// is seen now; nil if there is none.
-	Types *events.Types `json:"types,omitempty"`
+	Types *query.Types `json:"types,omitempty"`
 	// Unread is an answer that could not be read.
 	Unread *reconcile.Unread `json:"unread,omitempty"`
 }
@@ -62,7 +63,7 @@ func (v *View) hear(r events.Result, at time.Time) {
 	if r.Status != events.Answered {
 		return
 	}
-	types := new(events.Types)
+	types := new(query.Types)
 	if err := reconcile.Read(r, types); err != nil {
 		v.Unread = &reconcile.Unread{Because: err.Error(), At: at}
 		return
@@ -89,7 +90,7 @@ func decide(v View, now time.Time) reconcile.Decision {
 	}
 }
 
-func told(t *events.Types) string {
+func told(t *query.Types) string {
 	if len(t.Warnings) > 0 {
 		return "an expression of the policy does not fit"
 	}

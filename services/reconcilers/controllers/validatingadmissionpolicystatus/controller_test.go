@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 )
@@ -34,7 +35,7 @@ func TestLaws(t *testing.T) {
 			v.Policy.Status.TypeChecking = &admissionregistrationv1.TypeChecking{ExpressionWarnings: []admissionregistrationv1.ExpressionWarning{warning}}
 		}
 		if rapid.Bool().Draw(t, "asked") {
-			v.Types = &events.Types{Warnings: rapid.SampledFrom([][]admissionregistrationv1.ExpressionWarning{nil, {warning}}).Draw(t, "warnings")}
+			v.Types = &query.Types{Warnings: rapid.SampledFrom([][]admissionregistrationv1.ExpressionWarning{nil, {warning}}).Draw(t, "warnings")}
 		}
 		if rapid.IntRange(0, 7).Draw(t, "deleted") == 0 {
 			v.Policy.DeletionTimestamp = &metav1.Time{Time: reconciletest.Now}
@@ -46,7 +47,7 @@ func TestLaws(t *testing.T) {
 // applied returns the view after a decision was carried out.
 func applied(v View, d reconcile.Decision, _ time.Time) View {
 	if d.Commands[0].Verb == events.VerbAsk {
-		return View{Policy: v.Policy, Types: &events.Types{}}
+		return View{Policy: v.Policy, Types: &query.Types{}}
 	}
 	return View{Policy: written(d.Commands[0])}
 }

@@ -4,8 +4,8 @@ package claim
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/kube/owner"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -39,6 +39,6 @@ func Of(s reconcile.Snapshot, pv *corev1.PersistentVolume) *corev1.PersistentVol
 // Used reports whether a volume of a pod is a claim. The claim of an ephemeral volume must be
 // controlled by the pod.
 func Used(p *corev1.Pod, of *corev1.Volume, claim *corev1.PersistentVolumeClaim) bool {
-	name, own := events.ClaimOf(p, of)
+	name, own := query.ClaimOf(p, of)
 	return name == claim.Name && p.Namespace == claim.Namespace && (!own || owner.Controls(p, claim))
 }

@@ -3,7 +3,7 @@ package ask
 import (
 	"context"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -27,17 +27,17 @@ func (a Answerer) Answer(ctx context.Context, c *apiclient.Client, r plan.Reques
 		return a.named(ctx, c, r)
 	}
 	switch r.Subresource {
-	case events.SubReadings:
+	case query.SubReadings:
 		return a.readings(ctx, c, r)
-	case events.SubUsers:
+	case query.SubUsers:
 		return users(ctx, c, r)
-	case events.SubRanges:
+	case query.SubRanges:
 		return ranges(ctx, c, r)
-	case events.SubReview:
+	case query.SubReview:
 		return review(ctx, c, r)
-	case events.SubObjects:
+	case query.SubObjects:
 		return a.objects(ctx, c, r)
-	case events.SubTypes:
+	case query.SubTypes:
 		return a.types(ctx, c, r)
 	default:
 		return a.contents(ctx, c, r)

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -24,11 +24,11 @@ import (
 // maxLists is how many kinds of a namespace are listed concurrently.
 const maxLists = 8
 
-// contents finds out what a namespace holds ([events.Contents]). It reads the namespace last: the
+// contents finds out what a namespace holds ([query.Contents]). It reads the namespace last: the
 // namespace existed during the lists, so the listed objects were in it, and not in a later one of
 // its name.
 func (a Answerer) contents(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
-	var question events.ContentsQuestion
+	var question query.ContentsQuestion
 	if len(r.Body) > 0 {
 		if err := json.Unmarshal(r.Body, &question); err != nil {
 			return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
@@ -70,7 +70,7 @@ func (r resource) name() kinds.Name { return kinds.NameOf(r.Group, r.Resource) }
 
 // searched is an answer in progress.
 type searched struct {
-	events.Contents
+	query.Contents
 	resources []resource
 	panicked  func(controller string, cause any, stack []byte)
 
@@ -130,7 +130,7 @@ func (s *searched) list(ctx context.Context, c *apiclient.Client, r plan.Request
 		})
 	}
 	under.Wait()
-	slices.SortFunc(s.Kinds, func(a, b events.Holding) int { return cmp.Compare(a.Kind, b.Kind) })
+	slices.SortFunc(s.Kinds, func(a, b query.Holding) int { return cmp.Compare(a.Kind, b.Kind) })
 }
 
 // listAll lists the metadata of a kind in a namespace. A kind that cannot be listed (404 or 405),
@@ -152,7 +152,7 @@ func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, fai
 	if len(items) == 0 && failure == "" {
 		return
 	}
-	h := events.Holding{Kind: kind.name(), Version: kind.Version, Count: len(items), Failure: failure}
+	h := query.Holding{Kind: kind.name(), Version: kind.Version, Count: len(items), Failure: failure}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range items {
@@ -168,7 +168,7 @@ func (s *searched) take(kind resource, items []metav1.PartialObjectMetadata, fai
 		}
 		if stands(o) && !s.seen[o.UID] {
 			s.seen[o.UID] = true
-			h.Standing = append(h.Standing, events.Standing{Name: o.Name, UID: o.UID})
+			h.Standing = append(h.Standing, query.Standing{Name: o.Name, UID: o.UID})
 		}
 	}
 	s.Kinds = append(s.Kinds, h)

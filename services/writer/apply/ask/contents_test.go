@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -26,17 +27,17 @@ import (
 )
 
 var asksContents = events.Command{
-	Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "ns", Subresource: events.SubContents,
+	Verb: events.VerbAsk, Kind: "namespaces", Version: "v1", Name: "ns", Subresource: query.SubContents,
 	Body: json.RawMessage(`{"first":["pods"]}`), If: &events.If{UID: "uid-ns"},
 }
 
-func contentsOf(t *testing.T, s *fakeserver.Server) events.Contents {
+func contentsOf(t *testing.T, s *fakeserver.Server) query.Contents {
 	t.Helper()
 	r := carry(t, open(t, s), plan.Options{}, asksContents)[0]
 	if r.Status != events.Answered {
 		t.Fatalf("asked what a namespace holds: %+v", r)
 	}
-	var c events.Contents
+	var c query.Contents
 	if err := json.Unmarshal(r.Answer.Body, &c); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestContents(t *testing.T) {
 	}
 	h := c.Kinds[0]
 	if h.Kind != "replicasets.apps" || h.Version != "v1" || h.Count != 3 || fmt.Sprint(h.Finalizers) != "map[example.com/x:2 example.com/y:1 foregroundDeletion:1]" ||
-		!slices.Equal(h.Standing, []events.Standing{{Name: "a", UID: "uid-a"}, {Name: "c", UID: "uid-c"}}) {
+		!slices.Equal(h.Standing, []query.Standing{{Name: "a", UID: "uid-a"}, {Name: "c", UID: "uid-c"}}) {
 		t.Errorf("of three sets there is %+v", h)
 	}
 
@@ -104,12 +105,12 @@ func TestContentsThatCannotBeRead(t *testing.T) {
 func TestContentsAreBounded(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
-	for i := range events.MaxStanding + 7 {
+	for i := range query.MaxStanding + 7 {
 		name := fmt.Sprint("s", i)
 		s.Put("/apis/apps/v1/namespaces/ns/replicasets/"+name, "uid-"+name, object(name, nil))
 	}
 	c := contentsOf(t, s)
-	if len(c.Kinds) != 1 || c.Kinds[0].Count != events.MaxStanding+7 || len(c.Kinds[0].Standing) != events.MaxStanding {
+	if len(c.Kinds) != 1 || c.Kinds[0].Count != query.MaxStanding+7 || len(c.Kinds[0].Standing) != query.MaxStanding {
 		t.Errorf("%d are counted, %d named", c.Kinds[0].Count, len(c.Kinds[0].Standing))
 	}
 }
@@ -186,11 +187,11 @@ func TestContentsOfManyKinds(t *testing.T) {
 		}
 		close(goOn)
 		r := <-answer
-		var c events.Contents
+		var c query.Contents
 		if err := json.Unmarshal(r.Body, &c); err != nil || r.Code != http.StatusOK {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		inOrder := slices.IsSortedFunc(c.Kinds, func(a, b events.Holding) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
+		inOrder := slices.IsSortedFunc(c.Kinds, func(a, b query.Holding) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
 		standing := 0
 		for _, h := range c.Kinds {
 			standing += len(h.Standing)
@@ -208,7 +209,7 @@ func TestContentsOfKindsThatAreNotListed(t *testing.T) {
 		s, door := prepared(t, (&applytest.Answering{At: "/replicasets", Code: code, Body: `{}`}).By)
 		s.Remove(podPath + "b")
 		r := door.Do(t.Context(), actor, contentsRequest, "")
-		var c events.Contents
+		var c query.Contents
 		if err := json.Unmarshal(r.Body, &c); err != nil || (len(c.Kinds) == 1) != failure || failure && c.Kinds[0].Failure == "" {
 			t.Errorf("%d: %s, %v", code, r.Body, err)
 		}
@@ -229,7 +230,7 @@ func TestAFaultEmptiesNoNamespace(t *testing.T) {
 	})
 	defer s.Close()
 	r := door.Do(t.Context(), actor, contentsRequest, "")
-	var c events.Contents
+	var c query.Contents
 	if err := json.Unmarshal(r.Body, &c); err != nil || len(c.Kinds) != 1 || c.Kinds[0].Kind != "pods" || c.Kinds[0].Failure != "the writer has a fault" || faults != 1 {
 		t.Errorf("%s, %v, after %d faults", r.Body, err, faults)
 	}

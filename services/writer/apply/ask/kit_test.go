@@ -7,8 +7,8 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -28,9 +28,9 @@ const podPath = applytest.PodPath
 // contentsRequest asks what the namespace ns holds, and readingsRequest how busy the pods of a
 // ReplicaSet are.
 var (
-	contentsRequest = plan.Request{Verb: plan.Search, Kind: kinds.Namespaces.Name, Version: "v1", Name: "ns", Subresource: events.SubContents}
+	contentsRequest = plan.Request{Verb: plan.Search, Kind: kinds.Namespaces.Name, Version: "v1", Name: "ns", Subresource: query.SubContents}
 	readingsRequest = plan.Request{
-		Verb: plan.Search, Namespace: "ns", Subresource: events.SubReadings, Body: asJSON(events.ReadingsQuestion{Metrics: []autoscalingv2.MetricSpec{cpuOf("")}, Least: 1, Most: 5}),
+		Verb: plan.Search, Namespace: "ns", Subresource: query.SubReadings, Body: asJSON(query.ReadingsQuestion{Metrics: []autoscalingv2.MetricSpec{cpuOf("")}, Least: 1, Most: 5}),
 		Owner: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u"},
 	}
 )

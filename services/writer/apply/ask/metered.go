@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 )
 
@@ -54,7 +54,7 @@ type values struct {
 // once for all resources.
 //
 // Upstream: pkg/controller/podautoscaler/metrics, GetResourceMetric.
-func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container string) ([]events.Sample, error) {
+func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container string) ([]query.Sample, error) {
 	if !m.listed {
 		var list struct {
 			Items []podMetrics `json:"items"`
@@ -71,13 +71,13 @@ func (m *meter) usage(ctx context.Context, of corev1.ResourceName, container str
 	case len(m.pods) == 0:
 		return nil, errors.New("no metrics returned from resource metrics API")
 	}
-	var samples []events.Sample
+	var samples []query.Sample
 	for _, p := range m.pods {
 		milli, ok := p.uses(of, container)
 		if !ok {
 			continue
 		}
-		s := events.Sample{Pod: p.Metadata.Name, Milli: milli}
+		s := query.Sample{Pod: p.Metadata.Name, Milli: milli}
 		if of == corev1.ResourceCPU {
 			s.At, s.Window = &p.Timestamp, p.Window.Seconds()
 		}
@@ -103,7 +103,7 @@ func (p podMetrics) uses(of corev1.ResourceName, container string) (milli int64,
 }
 
 // ofPods returns the value of a metric of each pod.
-func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
+func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]query.Sample, error) {
 	var found values
 	err := m.custom(ctx, kinds.Pods.Name, []string{"pods", "*", metric.Name}, "pods", metric.Selector, m.selector, &found)
 	switch {
@@ -112,16 +112,16 @@ func (m *meter) ofPods(ctx context.Context, metric autoscalingv2.MetricIdentifie
 	case len(found.Items) == 0:
 		return nil, errors.New("no metrics returned from custom metrics API")
 	}
-	samples := make([]events.Sample, 0, len(found.Items))
+	samples := make([]query.Sample, 0, len(found.Items))
 	for _, v := range found.Items {
-		samples = append(samples, events.Sample{Pod: v.DescribedObject.Name, Milli: v.Value.MilliValue()})
+		samples = append(samples, query.Sample{Pod: v.DescribedObject.Name, Milli: v.Value.MilliValue()})
 	}
 	return samples, nil
 }
 
 // ofObject returns the value of a metric of one object. A namespaced object is in the namespace of
 // the pods.
-func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentifier, of autoscalingv2.CrossVersionObjectReference) ([]events.Sample, error) {
+func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentifier, of autoscalingv2.CrossVersionObjectReference) ([]query.Sample, error) {
 	kind, path, name := schema.FromAPIVersionAndKind(of.APIVersion, of.Kind).GroupKind(), []string{"metrics", metric.Name}, "metrics"
 	var err error
 	if kind != (schema.GroupKind{Kind: "Namespace"}) {
@@ -137,7 +137,7 @@ func (m *meter) ofObject(ctx context.Context, metric autoscalingv2.MetricIdentif
 	if err != nil {
 		return nil, fmt.Errorf(unfetched, "custom", err)
 	}
-	return []events.Sample{{Milli: found.Items[0].Value.MilliValue()}}, nil
+	return []query.Sample{{Milli: found.Items[0].Value.MilliValue()}}, nil
 }
 
 // custom queries the custom metrics API, in the known version that the API prefers.
@@ -176,7 +176,7 @@ func (m *meter) customVersion(ctx context.Context) (string, error) {
 }
 
 // external returns every value of a metric of nothing in the cluster.
-func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]events.Sample, error) {
+func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentifier) ([]query.Sample, error) {
 	selector, err := metav1.LabelSelectorAsSelector(metric.Selector)
 	if err != nil {
 		return nil, err
@@ -192,9 +192,9 @@ func (m *meter) external(ctx context.Context, metric autoscalingv2.MetricIdentif
 	case len(found.Items) == 0:
 		return nil, errors.New("no metrics returned from external metrics API")
 	}
-	samples := make([]events.Sample, 0, len(found.Items))
+	samples := make([]query.Sample, 0, len(found.Items))
 	for _, v := range found.Items {
-		samples = append(samples, events.Sample{Milli: v.Value.MilliValue()})
+		samples = append(samples, query.Sample{Milli: v.Value.MilliValue()})
 	}
 	return samples, nil
 }

@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // objects finds out how a resource is served, and which objects of it are stored
-// ([events.Objects]). It reads the object that the ask is about last: that object existed during
+// ([query.Objects]). It reads the object that the ask is about last: that object existed during
 // the list, so the list was made for it.
 func (a Answerer) objects(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
-	var question events.ObjectsQuestion
+	var question query.ObjectsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
 	}
-	var found events.Objects
+	var found query.Objects
 	if !question.Last {
 		served, gone := a.served(question.Resource, &found)
 		if gone != nil {
@@ -46,7 +46,7 @@ func (a Answerer) objects(ctx context.Context, c *apiclient.Client, r plan.Reque
 }
 
 // served finds out how a resource is served. gone is the answer if discovery of its group failed.
-func (a Answerer) served(resource kinds.Name, found *events.Objects) (served bool, gone *plan.Response) {
+func (a Answerer) served(resource kinds.Name, found *query.Objects) (served bool, gone *plan.Response) {
 	lists, err := a.Discovery.Client.ServerPreferredResources()
 	for _, list := range lists {
 		of, parsed := schema.ParseGroupVersion(list.GroupVersion)
@@ -56,7 +56,7 @@ func (a Answerer) served(resource kinds.Name, found *events.Objects) (served boo
 				continue
 			}
 			found.Version, found.Kind = of.Version, one.Kind
-			for _, verb := range events.Rewritten {
+			for _, verb := range query.Rewritten {
 				if !slices.Contains(one.Verbs, verb) {
 					found.Lacking = append(found.Lacking, verb)
 				}
@@ -82,7 +82,7 @@ func (a Answerer) served(resource kinds.Name, found *events.Objects) (served boo
 
 // stored lists a page, or only returns the version of the list. An object that has not changed
 // since the question's version is on one of the pages, whichever versions the pages have.
-func stored(ctx context.Context, c *apiclient.Client, r plan.Request, question events.ObjectsQuestion, found *events.Objects) plan.Response {
+func stored(ctx context.Context, c *apiclient.Client, r plan.Request, question query.ObjectsQuestion, found *query.Objects) plan.Response {
 	var page metav1.PartialObjectMetadataList
 	response, renewed := c.Page(ctx, r, metav1.ListOptions{Continue: question.From}, &page)
 	if renewed != "" { // the new token has no version: it cannot expire
@@ -99,7 +99,7 @@ func stored(ctx context.Context, c *apiclient.Client, r plan.Request, question e
 	for i := range page.Items {
 		o := &page.Items[i]
 		if kinds.CompareVersions(o.ResourceVersion, question.Version) <= 0 {
-			found.Objects = append(found.Objects, events.Stored{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion})
+			found.Objects = append(found.Objects, query.Stored{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion})
 		}
 	}
 	return response

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -18,17 +19,17 @@ import (
 // asker is the object that the ask is about.
 const asker = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations/m"
 
-func objectsOf(t *testing.T, s *fakeserver.Server, q events.ObjectsQuestion) (events.Objects, events.Result) {
+func objectsOf(t *testing.T, s *fakeserver.Server, q query.ObjectsQuestion) (query.Objects, events.Result) {
 	t.Helper()
 	body, err := json.Marshal(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 1 }), plan.Options{}, events.Command{
-		Verb: events.VerbAsk, Kind: kinds.StorageVersionMigrations.Name, Version: "v1beta1", Name: "m", Subresource: events.SubObjects,
+		Verb: events.VerbAsk, Kind: kinds.StorageVersionMigrations.Name, Version: "v1beta1", Name: "m", Subresource: query.SubObjects,
 		Body: body, Note: body, If: &events.If{UID: "uid-m"},
 	})[0]
-	var found events.Objects
+	var found query.Objects
 	if r.Status == events.Answered {
 		if string(r.Answer.Note) != string(body) {
 			t.Errorf("the question comes back as %s", r.Answer.Note)
@@ -49,14 +50,14 @@ func TestObjects(t *testing.T) {
 	for i := range many {
 		version = s.Put(sets+fmt.Sprintf("set-%03d", i), fmt.Sprint("uid-", i), object(fmt.Sprintf("set-%03d", i), map[string]any{"namespace": "ns"}))
 	}
-	stands, _ := objectsOf(t, s, events.ObjectsQuestion{Resource: "replicasets.apps"})
+	stands, _ := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps"})
 	if stands.Kind != "ReplicaSet" || stands.Version != "v1" || stands.At != version || len(stands.Objects) > 0 || stands.More != "" || len(stands.Lacking) > 0 {
 		t.Errorf("of where it stands it is told %+v, want %s", stands, version)
 	}
 	s.Put(sets+"set-007", "uid-7", object("set-007", map[string]any{"namespace": "ns"})) // changes
 	var names []string
 	for more := ""; ; {
-		page, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "replicasets.apps", Version: version, From: more})
+		page, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps", Version: version, From: more})
 		if r.Status != events.Answered || len(page.Objects) > 500 {
 			t.Fatalf("a page of %d objects: %+v", len(page.Objects), r)
 		}
@@ -92,7 +93,7 @@ func TestObjectsOfAListThatHasExpired(t *testing.T) {
 			return fakeserver.Fault{}
 		})
 	}
-	question := events.ObjectsQuestion{Resource: "replicasets.apps", Version: version, From: "1"}
+	question := query.ObjectsQuestion{Resource: "replicasets.apps", Version: version, From: "1"}
 	expired("2")
 	if page, r := objectsOf(t, s, question); r.Status != events.Answered || len(page.Objects) != 1 || page.Objects[0].Name != "c" {
 		t.Errorf("of a list that has expired it is told %+v, %+v", page, r)
@@ -109,14 +110,14 @@ func TestObjectsOfAListThatHasExpired(t *testing.T) {
 func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
-	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
+	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
 		t.Errorf("of what is not served it is told %+v, %+v", found, r)
 	}
-	if found, _ := objectsOf(t, s, events.ObjectsQuestion{Resource: "nodes"}); !slices.Equal(found.Lacking, []string{"update", "patch"}) || found.At != "" {
+	if found, _ := objectsOf(t, s, query.ObjectsQuestion{Resource: "nodes"}); !slices.Equal(found.Lacking, []string{"update", "patch"}) || found.At != "" {
 		t.Errorf("of what cannot be patched it is told %+v", found)
 	}
 	before := len(s.Requests())
-	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "replicasets.apps", Last: true}); r.Status != events.Answered || found.Kind != "" || len(s.Requests()) != before+1 {
+	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps", Last: true}); r.Status != events.Answered || found.Kind != "" || len(s.Requests()) != before+1 {
 		t.Errorf("the last question is answered with %+v, %+v", found, r)
 	}
 	broken := func(path string) func(fakeserver.Request) fakeserver.Fault {
@@ -128,22 +129,22 @@ func TestObjectsOfWhatIsNotServed(t *testing.T) {
 		}
 	}
 	s.Break(broken("/apis/apps/v1"))
-	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "pods"}); r.Status != events.Answered || found.Kind != "Pod" {
+	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "pods"}); r.Status != events.Answered || found.Kind != "Pod" {
 		t.Errorf("while another group says nothing it is told %+v, %+v", found, r)
 	}
-	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
+	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
 		t.Errorf("of what is not served, while another group says nothing, it is told %+v, %+v", found, r)
 	}
-	if found, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "deployments.apps"}); r.Status != events.Failed {
+	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "deployments.apps"}); r.Status != events.Failed {
 		t.Errorf("of what may be served, while its group says nothing, it is told %+v, %+v", found, r)
 	}
 	s.Break(broken("/apis/apps/v1/replicasets"))
-	if _, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Refused || r.Code != 403 {
+	if _, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Refused || r.Code != 403 {
 		t.Errorf("of what may not be listed it is told %+v", r)
 	}
 	s.Break(nil)
 	s.Put(asker, "uid-later", object("m", map[string]any{}))
-	if _, r := objectsOf(t, s, events.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Absent {
+	if _, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Absent {
 		t.Errorf("of another migration of that name it is told %+v", r)
 	}
 }

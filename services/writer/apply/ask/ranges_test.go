@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -76,7 +77,7 @@ func TestRangesThatAreTold(t *testing.T) {
 	s := fakeserver.New(t)
 	putNode(s, "a")
 	putNode(s, "b", "10.0.1.0/24")
-	r := open(t, s).Do(t.Context(), actor, plan.Request{Verb: plan.Search, Kind: "nodes", Version: "v1", Name: "a", Subresource: events.SubRanges}, "")
+	r := open(t, s).Do(t.Context(), actor, plan.Request{Verb: plan.Search, Kind: "nodes", Version: "v1", Name: "a", Subresource: query.SubRanges}, "")
 	if want := `[{"name":"b","uid":"uid-b","ranges":["10.0.1.0/24"]}]`; string(r.Body) != want {
 		t.Errorf("told is %s, want %s", r.Body, want)
 	}

@@ -12,20 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// readings finds out how many pods an object has and how busy they are ([events.Readings]). The
+// readings finds out how many pods an object has and how busy they are ([query.Readings]). The
 // answer also says what could not be read: the controller judges that and may ask again.
 func (a Answerer) readings(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
-	var question events.ReadingsQuestion
+	var question query.ReadingsQuestion
 	if err := json.Unmarshal(r.Body, &question); err != nil {
 		return plan.Response{Code: http.StatusBadRequest, Reason: "Malformed", Message: err.Error()}
 	}
-	var found events.Readings
+	var found query.Readings
 	scale, failed := a.scaleOf(ctx, c, r)
 	if failed != nil && (failed.Code == 0 && failed.Reason == "NoAnswer" || failed.Code == http.StatusTooManyRequests) {
 		return *failed // the plan tries again
@@ -54,7 +54,7 @@ func (a Answerer) readings(ctx context.Context, c *apiclient.Client, r plan.Requ
 // scaleOf reads the scale of an object, under the first resource served for the kind that has it.
 //
 // Upstream: pkg/controller/podautoscaler, scaleForResourceMappings.
-func (a Answerer) scaleOf(ctx context.Context, c *apiclient.Client, r plan.Request) (*events.Scale, *plan.Response) {
+func (a Answerer) scaleOf(ctx context.Context, c *apiclient.Client, r plan.Request) (*query.Scale, *plan.Response) {
 	mappings, err := a.Discovery.All(schema.FromAPIVersionAndKind(r.Owner.APIVersion, r.Owner.Kind).GroupKind())
 	if err != nil {
 		said := apiclient.Refusal(err, http.StatusNotFound)
@@ -73,7 +73,7 @@ func (a Answerer) scaleOf(ctx context.Context, c *apiclient.Client, r plan.Reque
 		var scale autoscalingv1.Scale
 		if response.Code == http.StatusOK {
 			if err := json.Unmarshal(response.Body, &scale); err == nil {
-				return &events.Scale{
+				return &query.Scale{
 					Kind: look.Kind, Version: look.Version, UID: scale.UID, ResourceVersion: scale.ResourceVersion,
 					Replicas: scale.Spec.Replicas, Current: scale.Status.Replicas, Selector: scale.Status.Selector,
 				}, nil
@@ -101,7 +101,7 @@ type meter struct {
 
 // read reads one metric and measures how long that took. Failures have the words of upstream's
 // clients.
-func (m *meter) read(ctx context.Context, spec autoscalingv2.MetricSpec) (reading events.Reading) {
+func (m *meter) read(ctx context.Context, spec autoscalingv2.MetricSpec) (reading query.Reading) {
 	began := time.Now()
 	samples, err := m.samples(ctx, spec)
 	reading.Samples, reading.Took = samples, time.Since(began).Seconds()
@@ -111,7 +111,7 @@ func (m *meter) read(ctx context.Context, spec autoscalingv2.MetricSpec) (readin
 	return reading
 }
 
-func (m *meter) samples(ctx context.Context, spec autoscalingv2.MetricSpec) ([]events.Sample, error) {
+func (m *meter) samples(ctx context.Context, spec autoscalingv2.MetricSpec) ([]query.Sample, error) {
 	switch {
 	case spec.Type == autoscalingv2.ResourceMetricSourceType && spec.Resource != nil:
 		return m.usage(ctx, spec.Resource.Name, "")

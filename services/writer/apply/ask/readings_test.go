@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -27,14 +28,14 @@ const (
 )
 
 func ofWeb(kind string, metrics ...autoscalingv2.MetricSpec) events.Command {
-	body, _ := json.Marshal(events.ReadingsQuestion{Metrics: metrics, Least: 1, Most: 5})
+	body, _ := json.Marshal(query.ReadingsQuestion{Metrics: metrics, Least: 1, Most: 5})
 	return events.Command{
-		Verb: events.VerbAsk, Namespace: "ns", Name: "web", Subresource: events.SubReadings, Body: body, Note: json.RawMessage(`{"a":1}`),
+		Verb: events.VerbAsk, Namespace: "ns", Name: "web", Subresource: query.SubReadings, Body: body, Note: json.RawMessage(`{"a":1}`),
 		Of: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: "web"},
 	}
 }
 
-func read(t *testing.T, d *apply.Client, c events.Command) (said events.Readings) {
+func read(t *testing.T, d *apply.Client, c events.Command) (said query.Readings) {
 	t.Helper()
 	r := carry(t, d, plan.Options{}, c)[0]
 	if r.Status != events.Answered || r.Answer == nil || string(r.Answer.Note) != `{"a":1}` {

@@ -7,13 +7,13 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // review asks the API server, as the controller, whether a user may do something
-// ([events.Review]). It reads the object that the ask is about last: the object existed when the
+// ([query.Review]). It reads the object that the ask is about last: the object existed when the
 // API server answered.
 func review(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
 	var asked authorizationv1.SubjectAccessReviewSpec
@@ -27,7 +27,7 @@ func review(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Respo
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
 	response = c.Read(ctx, r)
 	if response.Code == http.StatusOK {
-		response.Body, _ = json.Marshal(events.Review{Of: asked.ResourceAttributes, Status: status}) // it has only fields that encoding/json accepts
+		response.Body, _ = json.Marshal(query.Review{Of: asked.ResourceAttributes, Status: status}) // it has only fields that encoding/json accepts
 	}
 	return response
 }

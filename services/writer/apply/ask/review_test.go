@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -30,7 +31,7 @@ func asksReview(groups ...string) events.Command {
 		panic(err) // a type of the API
 	}
 	return events.Command{
-		Verb: events.VerbAsk, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Subresource: events.SubReview, Body: body, If: &events.If{UID: "uid-r"},
+		Verb: events.VerbAsk, Kind: kinds.CertificateSigningRequests.Name, Version: "v1", Name: "r", Subresource: query.SubReview, Body: body, If: &events.If{UID: "uid-r"},
 	}
 }
 
@@ -48,7 +49,7 @@ func TestReview(t *testing.T) {
 		if r.Status != events.Answered {
 			t.Fatalf("asked whether a user may: %+v", r)
 		}
-		var review events.Review
+		var review query.Review
 		if err := json.Unmarshal(r.Answer.Body, &review); err != nil || review.Status.Allowed != allowed || review.Of == nil || review.Of.Subresource != "nodeclient" || review.Status.Reason != "of the group" {
 			t.Errorf("allowed: %v, and the answer is %s", allowed, r.Answer.Body)
 		}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -20,7 +20,7 @@ import (
 // Errors: the API server did not give the schemas or kinds for the check.
 type TypeCheck func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error)
 
-// types finds out which expressions of a policy have type errors ([events.Types]). Every client
+// types finds out which expressions of a policy have type errors ([query.Types]). Every client
 // may read schemas, so the writer reads them as itself. It reads the policy last: the policy
 // existed during the check.
 func (a Answerer) types(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
@@ -38,7 +38,7 @@ func (a Answerer) types(ctx context.Context, c *apiclient.Client, r plan.Request
 	r.Verb, r.Subresource, r.Body = plan.Look, "", nil
 	response := c.Read(ctx, r)
 	if response.Code == http.StatusOK {
-		response.Body, _ = json.Marshal(events.Types{Warnings: warnings}) // it has only fields that encoding/json accepts
+		response.Body, _ = json.Marshal(query.Types{Warnings: warnings}) // it has only fields that encoding/json accepts
 	}
 	return response
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/ask"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -18,7 +19,7 @@ import (
 )
 
 var asksTypes = events.Command{
-	Verb: events.VerbAsk, Kind: "validatingadmissionpolicies.admissionregistration.k8s.io", Version: "v1", Name: "p", Subresource: events.SubTypes,
+	Verb: events.VerbAsk, Kind: "validatingadmissionpolicies.admissionregistration.k8s.io", Version: "v1", Name: "p", Subresource: query.SubTypes,
 	Body: json.RawMessage(`{"metadata":{"name":"p"},"spec":{"validations":[{"expression":"object.x"}]}}`), If: &events.If{UID: "uid-p"},
 }
 
@@ -45,7 +46,7 @@ func TestTypes(t *testing.T) {
 		if r.Status != events.Answered {
 			continue
 		}
-		var types events.Types
+		var types query.Types
 		if err := json.Unmarshal(r.Answer.Body, &types); err != nil || len(types.Warnings) != 1 || types.Warnings[0].Warning != "object.x" {
 			t.Errorf("it answers %s", r.Answer.Body)
 		}

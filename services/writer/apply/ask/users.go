@@ -10,13 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// users finds out what may use an object ([events.Users]), by lists from the storage and not from
+// users finds out what may use an object ([query.Users]), by lists from the storage and not from
 // the API server's cache. It reads the object last: the object existed during the lists, so the
 // users are its own, and not those of a later object of its name.
 func users(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
@@ -36,14 +36,14 @@ func users(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Respon
 }
 
 // usersAmongPods returns the pods that may use a claim, or that are in a pod group.
-func usersAmongPods(ctx context.Context, c *apiclient.Client, r plan.Request) (found events.Users, response plan.Response) {
+func usersAmongPods(ctx context.Context, c *apiclient.Client, r plan.Request) (found query.Users, response plan.Response) {
 	pods := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.Pods.Name, Version: kinds.Pods.Version, Namespace: r.Namespace}
 	response = apiclient.Pages(ctx, c, pods, metav1.ListOptions{}, func(page *corev1.PodList) string {
 		for i := range page.Items {
 			switch p := &page.Items[i]; {
 			case r.Kind != kinds.PodGroups.Name:
 				found.Take(p, r.Name)
-			case events.InPodGroup(p, r.Name):
+			case query.InPodGroup(p, r.Name):
 				found.Name(p.Name)
 			}
 		}
@@ -54,10 +54,10 @@ func usersAmongPods(ctx context.Context, c *apiclient.Client, r plan.Request) (f
 
 // usersOfRange returns the addresses that need a ServiceCIDR. It lists the ServiceCIDRs after the
 // addresses: a ServiceCIDR that remains then existed before an address relied on it.
-func usersOfRange(ctx context.Context, c *apiclient.Client, r plan.Request) (found events.Users, response plan.Response) {
+func usersOfRange(ctx context.Context, c *apiclient.Client, r plan.Request) (found query.Users, response plan.Response) {
 	var addresses []metav1.PartialObjectMetadata
 	of := plan.Request{Command: r.Command, Verb: r.Verb, Kind: kinds.IPAddresses.Name, Version: kinds.IPAddresses.Version}
-	managed := labels.Set{networkingv1.LabelManagedBy: events.AddressManager}.String()
+	managed := labels.Set{networkingv1.LabelManagedBy: query.AddressManager}.String()
 	response = apiclient.Pages(ctx, c, of, metav1.ListOptions{LabelSelector: managed}, func(page *metav1.PartialObjectMetadataList) string {
 		addresses = append(addresses, page.Items...)
 		return page.Continue
@@ -77,7 +77,7 @@ func usersOfRange(ctx context.Context, c *apiclient.Client, r plan.Request) (fou
 		if own.Name != r.Name {
 			continue
 		}
-		ranges := events.RangesOf(own, all)
+		ranges := query.RangesOf(own, all)
 		for i := range addresses {
 			if ranges.Need(&addresses[i]) {
 				found.Name(addresses[i].Name)

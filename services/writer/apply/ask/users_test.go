@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -16,17 +17,17 @@ import (
 const claimPath = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
 
 var asksUsers = events.Command{
-	Verb: events.VerbAsk, Kind: "persistentvolumeclaims", Version: "v1", Namespace: "ns", Name: "c", Subresource: events.SubUsers,
+	Verb: events.VerbAsk, Kind: "persistentvolumeclaims", Version: "v1", Namespace: "ns", Name: "c", Subresource: query.SubUsers,
 	If: &events.If{UID: "uid-c"},
 }
 
-func usersOf(t *testing.T, s *fakeserver.Server) events.Users {
+func usersOf(t *testing.T, s *fakeserver.Server) query.Users {
 	t.Helper()
 	r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]
 	if r.Status != events.Answered {
 		t.Fatalf("asked who uses a claim: %+v", r)
 	}
-	var users events.Users
+	var users query.Users
 	if err := json.Unmarshal(r.Answer.Body, &users); err != nil {
 		t.Fatal(err)
 	}
@@ -56,13 +57,13 @@ func TestUsers(t *testing.T) {
 		putPod(s, "ns", fmt.Sprintf("a%04d", i), "n1", "d")
 	}
 	putPod(s, "ns", "z", "n1", "c")
-	if users := usersOf(t, s); users.Count != 1 || len(users.Pods) != 1 || users.Pods[0] != (events.User{Name: "z", UID: "uid-z"}) {
+	if users := usersOf(t, s); users.Count != 1 || len(users.Pods) != 1 || users.Pods[0] != (query.User{Name: "z", UID: "uid-z"}) {
 		t.Errorf("a claim that one pod of many uses has the users %+v", users)
 	}
-	for i := range events.MaxUsers {
+	for i := range query.MaxUsers {
 		putPod(s, "ns", fmt.Sprintf("a%04d", i), "n1", "c")
 	}
-	if users := usersOf(t, s); users.Count != events.MaxUsers+1 || len(users.Pods) != events.MaxUsers {
+	if users := usersOf(t, s); users.Count != query.MaxUsers+1 || len(users.Pods) != query.MaxUsers {
 		t.Errorf("%d users are counted, %d named", users.Count, len(users.Pods))
 	}
 }
@@ -122,7 +123,7 @@ const rangePath = "/apis/networking.k8s.io/v1/servicecidrs/"
 
 // putRange stores a ServiceCIDR; a deleted one waits for its finalizer.
 func putRange(s *fakeserver.Server, name, cidr string, deleted bool) {
-	metadata := map[string]any{"finalizers": []any{events.RangeFinalizer}}
+	metadata := map[string]any{"finalizers": []any{query.RangeFinalizer}}
 	if deleted {
 		metadata["deletionTimestamp"] = "2030-01-01T12:00:00Z"
 	}
@@ -149,7 +150,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	putRange(s, "a", "10.0.0.0/16", true)
 	putAddress(s, "10.0.0.7", "another-manager")
 	for i := range 1100 { // more than are listed at a time
-		putAddress(s, fmt.Sprintf("10.1.%d.%d", i/200, 1+i%200), events.AddressManager)
+		putAddress(s, fmt.Sprintf("10.1.%d.%d", i/200, 1+i%200), query.AddressManager)
 	}
 	let := func() events.Result { return carry(t, open(t, s), plan.Options{}, lets)[0] }
 	if r := let(); r.Status != events.Applied {
@@ -160,7 +161,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 			t.Errorf("addresses of %q are listed", of)
 		}
 	}
-	putAddress(s, "10.0.0.8", events.AddressManager)
+	putAddress(s, "10.0.0.8", query.AddressManager)
 	putRange(s, "b", "10.0.0.0/24", true)
 	if r := let(); r.Status != events.Refused || r.Reason != "InUse" || r.Message != "needed by 10.0.0.8" {
 		t.Errorf("an address is in it, and in another that goes: %+v", r)
@@ -169,7 +170,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	if r := let(); r.Status != events.Applied {
 		t.Errorf("its address is in another that stays: %+v", r)
 	}
-	putAddress(s, "10.0.1.8", events.AddressManager)
+	putAddress(s, "10.0.1.8", query.AddressManager)
 	if r := let(); r.Reason != "InUse" {
 		t.Errorf("another address is not: %+v", r)
 	}
@@ -189,7 +190,7 @@ func TestAServiceCIDRStaysWhileAListFails(t *testing.T) {
 		for _, code := range []int{403, 404, 410} {
 			s := fakeserver.New(t)
 			putRange(s, "a", "10.0.0.0/16", true)
-			putAddress(s, "10.1.0.1", events.AddressManager)
+			putAddress(s, "10.1.0.1", query.AddressManager)
 			s.Break(func(r fakeserver.Request) fakeserver.Fault {
 				if r.Path == "/apis/networking.k8s.io/v1/"+kind {
 					return fakeserver.Fault{Code: code}

@@ -13,21 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/csr"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// Certify answers a request for a certificate ([events.SubCertificate]): it reads the request live
+// Certify answers a request for a certificate ([query.SubCertificate]): it reads the request live
 // and writes the certificate, or a failed condition, to its status. The turn names the request, in
 // the version seen, and the signer; its word alone signs nothing.
 //
 // Upstream: pkg/controller/certificates/signer, handle.
 func (i Issuer) Certify(ctx context.Context, c *apiclient.Client, r plan.Request, auditID string) plan.Response {
 	if i.Authority == nil {
-		return plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: authority.ErrNoKey.Error()}
+		return plan.Response{Code: http.StatusForbidden, Reason: query.NoKey, Message: authority.ErrNoKey.Error()}
 	}
 	var said struct {
 		Metadata struct {
@@ -55,7 +55,7 @@ func (i Issuer) Certify(ctx context.Context, c *apiclient.Client, r plan.Request
 	case request.UID != said.Metadata.UID, request.ResourceVersion != said.Metadata.ResourceVersion:
 		return plan.Response{Code: http.StatusConflict, Reason: string(metav1.StatusReasonConflict), Message: "the request has changed"}
 	case request.Spec.SignerName != said.Spec.SignerName:
-		return plan.Response{Code: http.StatusForbidden, Reason: events.NotToBeSigned, Message: "the request is for another signer than the turn says"}
+		return plan.Response{Code: http.StatusForbidden, Reason: query.NotToBeSigned, Message: "the request is for another signer than the turn says"}
 	}
 	status, refused := i.statusOf(&request)
 	if refused != nil {
@@ -78,9 +78,9 @@ func (i Issuer) statusOf(request *certificatesv1.CertificateSigningRequest) (map
 	case errors.As(err, &broken):
 		return map[string]any{"conditions": failed(now, broken)}, nil
 	case errors.Is(err, authority.ErrSettled):
-		return nil, &plan.Response{Code: http.StatusForbidden, Reason: events.NotToBeSigned, Message: err.Error()}
+		return nil, &plan.Response{Code: http.StatusForbidden, Reason: query.NotToBeSigned, Message: err.Error()}
 	case err != nil:
-		return nil, &plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: err.Error()}
+		return nil, &plan.Response{Code: http.StatusForbidden, Reason: query.NoKey, Message: err.Error()}
 	default:
 		return map[string]any{"certificate": certificate}, nil
 	}

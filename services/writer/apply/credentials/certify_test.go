@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/csr"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -48,7 +49,7 @@ func wanted(t *testing.T, change func(spec, status map[string]any)) map[string]a
 
 func certification(version, signer string) events.Command {
 	return events.Command{
-		Verb: events.VerbPatch, Kind: "certificatesigningrequests.certificates.k8s.io", Version: "v1", Name: "csr-1", Subresource: events.SubCertificate,
+		Verb: events.VerbPatch, Kind: "certificatesigningrequests.certificates.k8s.io", Version: "v1", Name: "csr-1", Subresource: query.SubCertificate,
 		PatchType: "application/merge-patch+json", If: &events.If{UID: "r", ResourceVersion: version},
 		Body: json.RawMessage(`{"spec":{"signerName":"` + signer + `"}}`),
 	}
@@ -143,22 +144,22 @@ func TestARequestIsNotCertified(t *testing.T) {
 		code    int
 		reason  string
 	}{
-		"not approved":             {object: condition(), status: events.Refused, code: 403, reason: events.NotToBeSigned},
-		"denied":                   {object: condition("Approved", "Denied"), status: events.Refused, code: 403, reason: events.NotToBeSigned},
-		"failed":                   {object: condition("Approved", "Failed"), status: events.Refused, code: 403, reason: events.NotToBeSigned},
-		"answered":                 {object: was("certificate", "eA=="), status: events.Refused, code: 403, reason: events.NotToBeSigned},
-		"of another signer":        {object: func(spec, _ map[string]any) { spec["signerName"] = csr.KubeletServing }, status: events.Refused, code: 403, reason: events.NotToBeSigned},
-		"as another signer":        {change: func(c *events.Command) { c.Body = certification("", csr.KubeletServing).Body }, status: events.Refused, code: 403, reason: events.NotToBeSigned},
-		"as none":                  {change: func(c *events.Command) { c.Body = json.RawMessage(`{}`) }, status: events.Refused, code: 403, reason: events.NotToBeSigned},
+		"not approved":             {object: condition(), status: events.Refused, code: 403, reason: query.NotToBeSigned},
+		"denied":                   {object: condition("Approved", "Denied"), status: events.Refused, code: 403, reason: query.NotToBeSigned},
+		"failed":                   {object: condition("Approved", "Failed"), status: events.Refused, code: 403, reason: query.NotToBeSigned},
+		"answered":                 {object: was("certificate", "eA=="), status: events.Refused, code: 403, reason: query.NotToBeSigned},
+		"of another signer":        {object: func(spec, _ map[string]any) { spec["signerName"] = csr.KubeletServing }, status: events.Refused, code: 403, reason: query.NotToBeSigned},
+		"as another signer":        {change: func(c *events.Command) { c.Body = certification("", csr.KubeletServing).Body }, status: events.Refused, code: 403, reason: query.NotToBeSigned},
+		"as none":                  {change: func(c *events.Command) { c.Body = json.RawMessage(`{}`) }, status: events.Refused, code: 403, reason: query.NotToBeSigned},
 		"changed since":            {change: func(c *events.Command) { c.If.ResourceVersion = "0" }, status: events.Conflict, code: 409, reason: "Conflict"},
 		"another one of that name": {change: func(c *events.Command) { c.If.UID = "before" }, status: events.Conflict, code: 409, reason: "Conflict"},
 		"any version":              {change: func(c *events.Command) { c.If.ResourceVersion = "" }, status: events.Conflict, code: 409, reason: "Conflict"},
 		"gone":                     {change: func(c *events.Command) { c.Name = "csr-2" }, status: events.Absent, code: 404, reason: "NotFound"},
 		"a signer without a key": {
 			object: func(spec, _ map[string]any) { spec["signerName"] = csr.KubeAPIServerClient },
-			change: func(c *events.Command) { c.Body = certification("", csr.KubeAPIServerClient).Body }, status: events.Refused, code: 403, reason: events.NoKey,
+			change: func(c *events.Command) { c.Body = certification("", csr.KubeAPIServerClient).Body }, status: events.Refused, code: 403, reason: query.NoKey,
 		},
-		"a writer without a key": {without: true, status: events.Refused, code: 403, reason: events.NoKey},
+		"a writer without a key": {without: true, status: events.Refused, code: 403, reason: query.NoKey},
 	} {
 		s := fakeserver.New(t)
 		command := certification(s.Put(csrPath, "r", wanted(t, c.object)), csr.KubeletClient)
@@ -173,7 +174,7 @@ func TestARequestIsNotCertified(t *testing.T) {
 		if r.Status != c.status || r.Code != c.code || r.Reason != c.reason || r.Message == "" {
 			t.Errorf("%s: %+v", what, r)
 		}
-		if s.Answered("PUT "+csrPath+"/status")+s.Answered("PATCH "+csrPath+"/"+events.SubCertificate) > 0 {
+		if s.Answered("PUT "+csrPath+"/status")+s.Answered("PATCH "+csrPath+"/"+query.SubCertificate) > 0 {
 			t.Errorf("%s: it was written", what)
 		}
 	}
@@ -198,7 +199,7 @@ func TestALostCertificateIsAConflict(t *testing.T) {
 		t.Errorf("%+v after %d writes", r, s.Answered("PUT "+csrPath+"/status"))
 	}
 	r = carry(t, d, plan.Options{Again: true}, certification(r.Version, csr.KubeletClient))[0]
-	if r.Status != events.Refused || r.Reason != events.NotToBeSigned || s.Answered("PUT "+csrPath+"/status") != 1 {
+	if r.Status != events.Refused || r.Reason != query.NotToBeSigned || s.Answered("PUT "+csrPath+"/status") != 1 {
 		t.Errorf("ordered again: %+v", r)
 	}
 }

@@ -11,27 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// TokenExpiry finds out when a bootstrap token expires ([events.Expiry]). It does not read a Secret
+// TokenExpiry finds out when a bootstrap token expires ([query.Expiry]). It does not read a Secret
 // of another type: it selects by name and type, and reads only metadata if there is no such Secret.
 func TokenExpiry(ctx context.Context, c *apiclient.Client, r plan.Request) plan.Response {
 	tokens, response := bootstrapTokens(ctx, c, r, r.Name)
 	if response.Code != http.StatusOK {
 		return response
 	}
-	answer := events.Expiry{Other: true}
+	answer := query.Expiry{Other: true}
 	if len(tokens) == 0 {
 		r.Verb, r.Subresource, r.Body = plan.Look, "", nil
 		if response = c.Read(ctx, r); response.Code != http.StatusOK {
 			return response
 		}
 	} else {
-		answer = events.ExpiryOf(&tokens[0])
+		answer = query.ExpiryOf(&tokens[0])
 		response = plan.Response{Code: response.Code, Object: apiclient.ObjectOf(metav1.PartialObjectMetadata{ObjectMeta: tokens[0].ObjectMeta})}
 	}
 	response.Body, _ = json.Marshal(answer) // every time in it has a JSON form
@@ -42,7 +42,7 @@ func TokenExpiry(ctx context.Context, c *apiclient.Client, r plan.Request) plan.
 // is empty. The tokens must not leave this package, nor may any words about them but the package's
 // own.
 func bootstrapTokens(ctx context.Context, c *apiclient.Client, r plan.Request, name string) (tokens []corev1.Secret, response plan.Response) {
-	selected := fields.OneTermEqualSelector("type", string(events.BootstrapToken))
+	selected := fields.OneTermEqualSelector("type", string(query.BootstrapToken))
 	if name != "" {
 		selected = fields.AndSelectors(fields.OneTermEqualSelector("metadata.name", name), selected)
 	}
@@ -51,7 +51,7 @@ func bootstrapTokens(ctx context.Context, c *apiclient.Client, r plan.Request, n
 	r = plan.Request{Command: r.Command, Verb: plan.Search, Kind: kinds.Secrets.Name, Version: kinds.Secrets.Version, Namespace: metav1.NamespaceSystem}
 	response = apiclient.Pages(ctx, c, r, metav1.ListOptions{FieldSelector: selected.String()}, func(page *corev1.SecretList) string {
 		for _, secret := range page.Items {
-			if secret.Type == events.BootstrapToken && (name == "" || secret.Name == name) {
+			if secret.Type == query.BootstrapToken && (name == "" || secret.Name == name) {
 				tokens = append(tokens, secret)
 			}
 		}

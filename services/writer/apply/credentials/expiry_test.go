@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -20,7 +21,7 @@ import (
 
 func asksExpiry(name, version string) events.Command {
 	return events.Command{
-		Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: name, Subresource: events.SubExpiry,
+		Verb: events.VerbAsk, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: name, Subresource: query.SubExpiry,
 		If: &events.If{UID: types.UID("uid-" + name), ResourceVersion: version},
 	}
 }
@@ -130,10 +131,10 @@ func TestTokensAreNotLogged(t *testing.T) {
 	}{
 		"an ordinary read": {plan.Request{Verb: plan.Read, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: "abc"}, true},
 		"signatures": {plan.Request{
-			Verb: plan.Patch, Kind: "configmaps", Version: "v1", Namespace: "kube-public", Name: "cluster-info", Subresource: events.SubSignatures,
+			Verb: plan.Patch, Kind: "configmaps", Version: "v1", Namespace: "kube-public", Name: "cluster-info", Subresource: query.SubSignatures,
 			Body: fmt.Appendf(nil, `{"metadata":{"uid":"c","resourceVersion":%q}}`, info),
 		}, false},
-		"when a token expires": {plan.Request{Verb: plan.Search, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: "abc", Subresource: events.SubExpiry}, false},
+		"when a token expires": {plan.Request{Verb: plan.Search, Kind: "secrets", Version: "v1", Namespace: "kube-system", Name: "abc", Subresource: query.SubExpiry}, false},
 	} {
 		var log strings.Builder
 		verbose := funcr.New(func(_, line string) { log.WriteString(line) }, funcr.Options{Verbosity: 10})

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -29,7 +29,7 @@ const (
 )
 
 // Sign updates the signatures in the ConfigMap cluster-info to those of the valid signing tokens
-// ([events.SubSignatures]). It replaces the ConfigMap that it has just read: Kubernetes' own role
+// ([query.SubSignatures]). It replaces the ConfigMap that it has just read: Kubernetes' own role
 // allows no patch.
 //
 // Upstream: pkg/controller/bootstrap, signConfigMap.
@@ -72,7 +72,7 @@ func (i Issuer) Sign(ctx context.Context, c *apiclient.Client, r plan.Request, a
 
 // newSignatures returns the new data of the ConfigMap, and whose signatures it then has. Without
 // content to sign the data stays as it is.
-func newSignatures(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, told events.Signatures) {
+func newSignatures(data map[string]string, tokens []corev1.Secret, now time.Time) (next map[string]string, told query.Signatures) {
 	content, there := data[signed]
 	if !there {
 		return data, told
@@ -80,13 +80,13 @@ func newSignatures(data map[string]string, tokens []corev1.Secret, now time.Time
 	next = maps.Clone(data)
 	maps.DeleteFunc(next, func(key, _ string) bool { return strings.HasPrefix(key, signature) })
 	for i := range tokens {
-		id, key, may := events.SignerOf(&tokens[i], now)
+		id, key, may := query.SignerOf(&tokens[i], now)
 		if !may {
 			continue
 		}
 		next[signature+id] = detachedSignature(content, id, key)
 		told.By = append(told.By, tokens[i].Name)
-		if at := events.ExpiryOf(&tokens[i]).At; at != nil && (told.Until == nil || at.Before(*told.Until)) {
+		if at := query.ExpiryOf(&tokens[i]).At; at != nil && (told.Until == nil || at.Before(*told.Until)) {
 			told.Until = at
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -26,7 +27,7 @@ func data(s *fakeserver.Server) map[string]string {
 
 func signs(version string) events.Command {
 	return events.Command{
-		Verb: events.VerbPatch, Kind: "configmaps", Version: "v1", Namespace: "kube-public", Name: "cluster-info", Subresource: events.SubSignatures,
+		Verb: events.VerbPatch, Kind: "configmaps", Version: "v1", Namespace: "kube-public", Name: "cluster-info", Subresource: query.SubSignatures,
 		PatchType: "application/merge-patch+json", If: &events.If{UID: "c", ResourceVersion: version}, Body: json.RawMessage(`{}`), Note: json.RawMessage(`{"tokens":"5a"}`),
 	}
 }
@@ -40,7 +41,7 @@ const (
 )
 
 // tellsOf checks the tokens whose signatures exist, and the time until which they are valid.
-func tellsOf(told events.Signatures, data map[string]string, until string) bool {
+func tellsOf(told query.Signatures, data map[string]string, until string) bool {
 	var by []string
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if id, ok := strings.CutPrefix(key, "jws-kubeconfig-"); ok {
@@ -105,7 +106,7 @@ func TestSignatures(t *testing.T) {
 		if r.Status != status || !maps.Equal(got, want) || (s.Answered("PUT "+infoPath) > 0) != (c.want != nil) {
 			t.Errorf("%s: %s, and it holds %v, want %v", what, r.Status, got, want)
 		}
-		var told events.Signatures
+		var told query.Signatures
 		if r.Answer == nil || json.Unmarshal(r.Answer.Body, &told) != nil || !tellsOf(told, got, c.until) || string(r.Answer.Note) != `{"tokens":"5a"}` {
 			t.Errorf("%s: it tells %+v of %v until %q", what, told, got, c.until)
 		}

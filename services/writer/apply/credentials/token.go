@@ -12,21 +12,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply/apiclient"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
-// CompleteToken makes a Secret the token of an account ([events.SubToken]): it completes the patch with the
+// CompleteToken makes a Secret the token of an account ([query.SubToken]): it completes the patch with the
 // fields that the Secret lacks. No content of the Secret leaves this file: neither what is read,
 // nor what is written, nor what the API server or an admission webhook may repeat when it refuses.
 //
 // Upstream: pkg/controller/serviceaccount/tokens_controller.go, generateTokenIfNeeded.
 func (i Issuer) CompleteToken(ctx context.Context, c *apiclient.Client, r plan.Request, auditID string) plan.Response {
 	if i.Mint == nil {
-		return plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: "this writer has no key to sign tokens with: give it --service-account-private-key-file"}
+		return plan.Response{Code: http.StatusForbidden, Reason: query.NoKey, Message: "this writer has no key to sign tokens with: give it --service-account-private-key-file"}
 	}
 	var patch filling
 	if err := json.Unmarshal(r.Body, &patch); err != nil {
@@ -47,7 +47,7 @@ func (i Issuer) CompleteToken(ctx context.Context, c *apiclient.Client, r plan.R
 	got.Body = nil
 	switch {
 	case secret.Type != corev1.SecretTypeServiceAccountToken:
-		return plan.Response{Code: http.StatusUnprocessableEntity, Reason: events.NoToken, Message: "the Secret is not of type " + string(corev1.SecretTypeServiceAccountToken)}
+		return plan.Response{Code: http.StatusUnprocessableEntity, Reason: query.NoToken, Message: "the Secret is not of type " + string(corev1.SecretTypeServiceAccountToken)}
 	case secret.UID != patch.Metadata.UID, secret.ResourceVersion != patch.Metadata.ResourceVersion:
 		return plan.Response{Code: http.StatusConflict, Reason: string(metav1.StatusReasonConflict), Message: "the Secret has changed"}
 	}
@@ -56,7 +56,7 @@ func (i Issuer) CompleteToken(ctx context.Context, c *apiclient.Client, r plan.R
 		return *refused
 	}
 	if err := patch.complete(&secret, account, i.Mint); err != nil {
-		return plan.Response{Code: http.StatusForbidden, Reason: events.NoKey, Message: err.Error()}
+		return plan.Response{Code: http.StatusForbidden, Reason: query.NoKey, Message: err.Error()}
 	}
 	if len(patch.Data) == 0 {
 		return got
@@ -81,22 +81,22 @@ func accountOf(ctx context.Context, c *apiclient.Client, secret *corev1.Secret, 
 	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
 	switch {
 	case name == "":
-		return refuse(http.StatusForbidden, events.OtherAccount, "the Secret names no account")
+		return refuse(http.StatusForbidden, query.OtherAccount, "the Secret names no account")
 	case name != said[corev1.ServiceAccountNameKey]:
-		return refuse(http.StatusForbidden, events.OtherAccount, "the Secret names another account than the turn")
+		return refuse(http.StatusForbidden, query.OtherAccount, "the Secret names another account than the turn")
 	}
 	got := c.Read(ctx, plan.Request{
 		Verb: plan.Look, Kind: kinds.ServiceAccounts.Name, Version: kinds.ServiceAccounts.Version, Namespace: secret.Namespace, Name: name,
 	})
 	switch {
 	case got.Code == http.StatusNotFound:
-		return refuse(http.StatusForbidden, events.OtherAccount, "the account that the Secret names is gone")
+		return refuse(http.StatusForbidden, query.OtherAccount, "the account that the Secret names is gone")
 	case got.Code != http.StatusOK:
 		return mint.Subject{}, &got
 	case uid != "" && uid != string(got.Object.UID):
-		return refuse(http.StatusForbidden, events.OtherAccount, "the Secret is of an earlier account of that name")
+		return refuse(http.StatusForbidden, query.OtherAccount, "the Secret is of an earlier account of that name")
 	case said[corev1.ServiceAccountUIDKey] != string(got.Object.UID):
-		return refuse(http.StatusForbidden, events.OtherAccount, "the turn is about an earlier account of that name")
+		return refuse(http.StatusForbidden, query.OtherAccount, "the turn is about an earlier account of that name")
 	}
 	return mint.Subject{Namespace: secret.Namespace, Account: name, UID: got.Object.UID, Secret: secret.Name}, nil
 }

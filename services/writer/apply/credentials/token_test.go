@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/mint"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
@@ -24,7 +25,7 @@ import (
 
 func filling(version string) events.Command {
 	return events.Command{
-		Verb: events.VerbPatch, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "key", Subresource: events.SubToken,
+		Verb: events.VerbPatch, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "key", Subresource: query.SubToken,
 		PatchType: "application/merge-patch+json", If: &events.If{UID: "k", ResourceVersion: version},
 		Body: json.RawMessage(`{"metadata":{"annotations":{"kubernetes.io/service-account.name":"builder","kubernetes.io/service-account.uid":"b"}}}`),
 	}
@@ -98,7 +99,7 @@ func TestASecretIsNotFilled(t *testing.T) {
 		code    int
 		reason  string
 	}{
-		"no token":                   {kind: "Opaque", status: events.Refused, code: 422, reason: events.NoToken},
+		"no token":                   {kind: "Opaque", status: events.Refused, code: 422, reason: query.NoToken},
 		"changed since":              {kind: tokenType, change: func(c *events.Command) { c.If.ResourceVersion = "0" }, status: events.Conflict, code: 409, reason: "Conflict"},
 		"another one":                {kind: tokenType, change: func(c *events.Command) { c.If.UID = "before" }, status: events.Conflict, code: 409, reason: "Conflict"},
 		"gone":                       {kind: tokenType, change: func(c *events.Command) { c.Name = "gone" }, status: events.Absent, code: 404, reason: "NotFound"},
@@ -165,7 +166,7 @@ func TestMintsThatLackSomething(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, func(c *apply.Config) { c.Mint = m })
 	r := carry(t, d, plan.Options{}, filling(keep(s, tokenType, nil)))[0]
-	if r.Status != events.Refused || r.Reason != events.NoKey || s.Answered("PATCH "+secretPath) > 0 {
+	if r.Status != events.Refused || r.Reason != query.NoKey || s.Answered("PATCH "+secretPath) > 0 {
 		t.Errorf("with a key that cannot sign: %+v", r)
 	}
 	for ca, want := range map[string]string{"": `{"namespace":"bnM="}`, "c": `{"ca.crt":"Yw==","namespace":"bnM="}`} {
@@ -250,7 +251,7 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 		if signed := r.Status == events.Applied; signed != c.signed || signed != (s.Answered("PATCH "+secretPath) > 0) {
 			t.Errorf("%s: %+v", what, r)
 		}
-		if !c.signed && (r.Status != events.Refused || r.Reason != events.OtherAccount) {
+		if !c.signed && (r.Status != events.Refused || r.Reason != query.OtherAccount) {
 			t.Errorf("%s: %+v", what, r)
 		}
 		untold(t, what, r)
@@ -262,9 +263,9 @@ func TestATokenIsOfSomeAccount(t *testing.T) {
 	s := fakeserver.New(t)
 	door := open(t, s, minting(t))
 	version := s.Put(secretPath, "k", map[string]any{"type": tokenType, "metadata": map[string]any{"name": "key", "namespace": "ns"}})
-	r := plan.Request{Verb: plan.Patch, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "ns", Name: "key", Subresource: events.SubToken, PatchType: types.MergePatchType}
+	r := plan.Request{Verb: plan.Patch, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "ns", Name: "key", Subresource: query.SubToken, PatchType: types.MergePatchType}
 	r.Body = fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q}}`, version)
-	if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusForbidden || got.Reason != events.OtherAccount || got.Message != "the Secret names no account" {
+	if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusForbidden || got.Reason != query.OtherAccount || got.Message != "the Secret names no account" {
 		t.Errorf("%+v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package events
+package report
 
 import (
 	"encoding/json"
@@ -28,7 +28,7 @@ type Heartbeat struct {
 	// time, so that no writer has received the turns stored after the newest of them.
 	Full []string `json:"full,omitempty"`
 	// Leads are the controllers that move with a Lease which the writer holds, with the
-	// [Turn.Token] of the turns that it carries out.
+	// [events.Turn].Token of the turns that it carries out.
 	Leads map[string]uint64 `json:"leads,omitempty"`
 }
 

@@ -1,10 +1,11 @@
-package events_test
+package report_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/report"
 )
 
 // A message that is larger than a report or a damage report can be is refused as a whole.
@@ -14,12 +15,12 @@ func TestWhatIsSaidIsBounded(t *testing.T) {
 		"a report":                        `{"replica":"r","stalled":[{"controller":"c","detail":"` + long + `"}]}`,
 		"a replica with a boundless name": `{"replica":"` + long[:1000] + `"}`,
 	} {
-		if r, err := events.DecodeReport(events.Message{Data: []byte(data)}); err == nil || len(err.Error()) > 200 {
+		if r, err := report.DecodeReport(events.Message{Data: []byte(data)}); err == nil || len(err.Error()) > 200 {
 			t.Errorf("%s is read: %.100v, %.100v", what, r, err)
 		}
 	}
-	d := events.Damage{Kind: "pods", By: "r", Hole: events.Hole{Reason: strings.Repeat("ä", 2000), From: 3}, End: 7}
-	got, ok := events.DecodeDamage(d.Encode())
+	d := report.Damage{Kind: "pods", By: "r", Hole: events.Hole{Reason: strings.Repeat("ä", 2000), From: 3}, End: 7}
+	got, ok := report.DecodeDamage(d.Encode())
 	if !ok || len(got.Hole.Reason) > 500 || !strings.HasPrefix(got.Hole.Reason, "ää") || strings.Contains(got.Hole.Reason, "\uFFFD") || got.End != 7 || got.Hole.From != 3 {
 		t.Errorf("damage is read again as %+v, %t", got, ok)
 	}
@@ -27,7 +28,7 @@ func TestWhatIsSaidIsBounded(t *testing.T) {
 		"a megabyte": `{"kind":"pods","hole":{"reason":"` + long + `"}}`, "no kind": `{"end":3}`, "no JSON": `{`,
 		"a boundless name": `{"kind":"pods","by":"` + long[:1000] + `"}`,
 	} {
-		if _, ok := events.DecodeDamage([]byte(data)); ok {
+		if _, ok := report.DecodeDamage([]byte(data)); ok {
 			t.Errorf("%s is damage", what)
 		}
 	}
@@ -35,10 +36,10 @@ func TestWhatIsSaidIsBounded(t *testing.T) {
 
 // A delta settles a suspicion if it agrees with the API server's answer, or is behind it in the log.
 func TestWhatSettlesASuspicion(t *testing.T) {
-	there := events.Damage{Suspected: true, UID: "a", Version: "9"}
-	gone := events.Damage{Suspected: true, UID: "a", Removed: true}
+	there := report.Damage{Suspected: true, UID: "a", Version: "9"}
+	gone := report.Damage{Suspected: true, UID: "a", Removed: true}
 	for name, c := range map[string]struct {
-		damage  events.Damage
+		damage  report.Damage
 		newest  events.Delta
 		settled bool
 	}{
@@ -48,12 +49,12 @@ func TestWhatSettlesASuspicion(t *testing.T) {
 		"it was deleted before":                   {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "8"}, false},
 		"at the very version":                     {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "9"}, false},
 		"a relist has not found it":               {there, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10", Sync: true}, false},
-		"of an earlier version of ours":           {events.Damage{Suspected: true, UID: "a"}, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10"}, false},
+		"of an earlier version of ours":           {report.Damage{Suspected: true, UID: "a"}, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10"}, false},
 		"it is gone, and the log says so":         {gone, events.Delta{Op: events.Gone, UID: "a", ResourceVersion: "10"}, true},
 		"it is gone, and the log does not say so": {gone, events.Delta{Op: events.Is, UID: "a", ResourceVersion: "10"}, false},
 		"it is gone, and another has its name":    {gone, events.Delta{Op: events.Is, UID: "b", ResourceVersion: "10"}, true},
-		"no suspicion":                            {events.Damage{UID: "a", Version: "9"}, events.Delta{Op: events.Is, UID: "a", ResourceVersion: "9"}, false},
-		"without a uid":                           {events.Damage{Suspected: true, Version: "9"}, events.Delta{Op: events.Is, ResourceVersion: "9"}, false},
+		"no suspicion":                            {report.Damage{UID: "a", Version: "9"}, events.Delta{Op: events.Is, UID: "a", ResourceVersion: "9"}, false},
+		"without a uid":                           {report.Damage{Suspected: true, Version: "9"}, events.Delta{Op: events.Is, ResourceVersion: "9"}, false},
 	} {
 		if got := c.damage.Settled(c.newest); got != c.settled {
 			t.Errorf("%s: settled %t, want %t", name, got, c.settled)

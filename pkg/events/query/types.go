@@ -1,4 +1,4 @@
-package events
+package query
 
 import admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 

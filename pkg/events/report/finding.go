@@ -1,34 +1,36 @@
-package events
+package report
 
 import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events"
 )
 
 // Finding is the result of comparing a shadow with kube-controller-manager (KCM): for one write
 // that the shadow's controller wanted, or for one that KCM made. No writer carries out a
 // shadow's turns, so they have no outcomes; the writes of KCM take their place.
 type Finding struct {
-	Controller string    `json:"controller"`
-	Key        Key       `json:"key"`
-	Agreement  Agreement `json:"agreement"`
+	Controller string     `json:"controller"`
+	Key        events.Key `json:"key"`
+	Agreement  Agreement  `json:"agreement"`
 	// What describes the write for people: "create a pod of default/web".
 	What string `json:"what"`
 	// Note explains the agreement, where it is not obvious.
 	Note string `json:"note,omitempty"`
 
 	// Ref and UID identify the object that was written, or should have been.
-	Ref Ref       `json:"ref,omitzero"`
-	UID types.UID `json:"uid,omitempty"`
+	Ref events.Ref `json:"ref,omitzero"`
+	UID types.UID  `json:"uid,omitempty"`
 	// Turn is the sequence, in the controller's shadow stream, of the turn that wanted the
 	// write; 0 when no turn did. Because is the turn's reason.
 	Turn    uint64 `json:"turn,omitempty"`
 	Because string `json:"because,omitempty"`
 	// Version is the object's version after KCM's write, and Delta the message of the log that
 	// has it; empty and nil when KCM wrote nothing.
-	Version string   `json:"version,omitempty"`
-	Delta   *Trigger `json:"delta,omitempty"`
+	Version string          `json:"version,omitempty"`
+	Delta   *events.Trigger `json:"delta,omitempty"`
 	// Differences are the fields in which the two writes differ.
 	Differences []Difference `json:"differences,omitempty"`
 	// At is when the finding was made, by the clock of the record.

@@ -1,4 +1,4 @@
-package events
+package query
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 // SubUsers is the subresource of an ask for the users of an object of a kind in [UserKinds]: the
 // pods that may need a PersistentVolumeClaim; the pods in a PodGroup that have not ended; the
 // IPAddresses that would be in no ServiceCIDR without this one. The API server has no such
-// subresource: the writer lists them live. The answer is [Users]. [If].Unused is the same check
+// subresource: the writer lists them live. The answer is [Users]. The condition Unused of a command (If) is the same check
 // as a condition.
 const SubUsers = "users"
 
@@ -152,10 +152,4 @@ func InPodGroup(p *corev1.Pod, group string) bool {
 	of := p.Spec.SchedulingGroup
 	return of != nil && of.PodGroupName != nil && *of.PodGroupName == group &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
-}
-
-// Searches reports whether a command asks for something that no single request can answer, so that
-// the writer has to search.
-func (c Command) Searches() bool {
-	return c.Verb == VerbAsk && slices.Contains([]string{SubContents, SubUsers, SubTypes, SubReadings, SubReview, SubExpiry, SubObjects}, c.Subresource)
 }

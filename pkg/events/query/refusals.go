@@ -1,4 +1,4 @@
-package events
+package query
 
 // Reasons for refusing an ask that only a change of the cluster's kinds can remove; to ask again
 // does not help.
@@ -8,8 +8,3 @@ const (
 	// NoSubresource: the resource does not have the requested subresource.
 	NoSubresource = "NoSuchSubresource"
 )
-
-// Lacks reports whether the result was refused with NoMatch or NoSubresource.
-func (r Result) Lacks() bool {
-	return r.Status == Refused && (r.Reason == NoMatch || r.Reason == NoSubresource)
-}

@@ -1,4 +1,4 @@
-package events
+package report
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -15,9 +16,9 @@ const DamageTopic = "damage"
 
 // Damage describes what a reader found wrong with the streams of a kind.
 type Damage struct {
-	Kind kinds.Name `json:"kind"`
-	By   string     `json:"by,omitempty"`
-	Hole Hole       `json:"hole"`
+	Kind kinds.Name  `json:"kind"`
+	By   string      `json:"by,omitempty"`
+	Hole events.Hole `json:"hole"`
 	// End is the last sequence of the kind's log when the reader found the damage. A
 	// watcher that has repaired the streams at a later sequence need not list again.
 	End uint64 `json:"end"`
@@ -28,21 +29,21 @@ type Damage struct {
 	// server says that the object is gone; otherwise Version is the resourceVersion at which it
 	// said that the object exists. All are empty without a suspicion, and in messages of earlier
 	// versions.
-	About   Ref       `json:"about,omitzero"`
-	UID     types.UID `json:"uid,omitempty"`
-	Removed bool      `json:"removed,omitempty"`
-	Version string    `json:"version,omitempty"`
+	About   events.Ref `json:"about,omitzero"`
+	UID     types.UID  `json:"uid,omitempty"`
+	Removed bool       `json:"removed,omitempty"`
+	Version string     `json:"version,omitempty"`
 }
 
 // Settled reports whether newest, the newest delta of the suspected object, now agrees with the
 // API server. A delta behind the version at which the API server said that the object exists agrees
 // as well, also if the object is gone by then: the log is in the order of versions. What a relist has
 // recorded again proves nothing.
-func (d Damage) Settled(newest Delta) bool {
+func (d Damage) Settled(newest events.Delta) bool {
 	if !d.Suspected || d.UID == "" {
 		return false
 	}
-	if there := newest.Op != Gone && newest.UID == d.UID; there != d.Removed {
+	if there := newest.Op != events.Gone && newest.UID == d.UID; there != d.Removed {
 		return true
 	}
 	return !d.Removed && d.Version != "" && !newest.Sync && kinds.CompareVersions(newest.ResourceVersion, d.Version) > 0

@@ -1,4 +1,4 @@
-package events
+package query
 
 import (
 	"k8s.io/apimachinery/pkg/types"

@@ -1,6 +1,10 @@
-package events
+package report
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace/millrace/pkg/events"
+)
 
 // Conditions of a single key: time ends them, or they need not end. They do not count as a stall
 // of the controller.
@@ -31,7 +35,7 @@ func (c Condition) OfKey() bool { return keyReasons[c] != "" }
 // /debug/keys/CONTROLLER/NAMESPACE/NAME. It leaves out a service that the process does not run.
 type KeyReport struct {
 	Controller  string      `json:"controller"`
-	Key         Key         `json:"key"`
+	Key         events.Key  `json:"key"`
 	Reconcilers *KeyState   `json:"reconcilers,omitempty"`
 	Writer      []TurnState `json:"writer,omitempty"`
 }
@@ -52,7 +56,7 @@ type KeyState struct {
 	// WakeAt is when the controller wants to be asked again.
 	WakeAt *time.Time `json:"wakeAt,omitempty"`
 	// Causes are the newest messages that ask for the key's next turn.
-	Causes []Trigger `json:"causes,omitempty"`
+	Causes []events.Trigger `json:"causes,omitempty"`
 }
 
 // KeyCheck is one condition that would make a key wait, and whether it holds.
@@ -74,7 +78,7 @@ type LaneState struct {
 	Turn    uint64 `json:"turn,omitempty"`
 	Outcome uint64 `json:"outcome,omitempty"`
 	// Unseen are the objects that were written and have not come back from the watcher.
-	Unseen []Ref `json:"unseen,omitempty"`
+	Unseen []events.Ref `json:"unseen,omitempty"`
 	// Failures is the number of turns that failed in a row.
 	Failures int `json:"failures,omitempty"`
 }

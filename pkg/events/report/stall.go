@@ -1,4 +1,4 @@
-package events
+package report
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -97,7 +98,7 @@ type Unwatched struct {
 }
 
 // Report is one reconcilers replica's report on the controllers that it runs, published every
-// [ReportEvery] and at once when it changes. A watcher's report has the kinds that it cannot
+// [Every] and at once when it changes. A watcher's report has the kinds that it cannot
 // watch, and is published as often while there are any.
 type Report struct {
 	Replica     string      `json:"replica"`
@@ -107,11 +108,11 @@ type Report struct {
 }
 
 const (
-	// ReportEvery is how often a replica publishes an unchanged report.
-	ReportEvery = 20 * time.Second
-	// ReportAge is how long a report counts: a replica that is alive has published another by
+	// Every is how often a replica publishes an unchanged report.
+	Every = 20 * time.Second
+	// Age is how long a report counts: a replica that is alive has published another by
 	// then.
-	ReportAge = 3 * ReportEvery
+	Age = 3 * Every
 	// maxDetail bounds the detail of a stall, in bytes, since it may quote an error;
 	// maxUnwatched bounds the kinds in a report.
 	maxDetail    = 500
@@ -122,7 +123,7 @@ const (
 )
 
 // Encode gives the report as a message without a subject. It cuts details at maxDetail bytes.
-func (r Report) Encode() (Message, error) {
+func (r Report) Encode() (events.Message, error) {
 	r.Stalled = slices.Clone(r.Stalled)
 	for i, s := range r.Stalled {
 		r.Stalled[i].Detail = s.Detail[:min(len(s.Detail), maxDetail)]
@@ -131,13 +132,13 @@ func (r Report) Encode() (Message, error) {
 	for i, u := range r.Unwatched {
 		r.Unwatched[i].Reason = u.Reason[:min(len(u.Reason), maxDetail)]
 	}
-	return EncodeJSON(r, Trace{})
+	return events.EncodeJSON(r, events.Trace{})
 }
 
 // DecodeReport reads a message of [Report.Encode].
 //
 // Errors: the message is no report, or too large; the name of the replica is too long.
-func DecodeReport(m Message) (r Report, err error) {
+func DecodeReport(m events.Message) (r Report, err error) {
 	if len(m.Data) > maxReport {
 		return r, fmt.Errorf("read a report of the reconcilers: it has %d bytes, more than %d", len(m.Data), maxReport)
 	}

@@ -1,4 +1,4 @@
-package events
+package query
 
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"

@@ -1,4 +1,4 @@
-package events
+package query
 
 import authorizationv1 "k8s.io/api/authorization/v1"
 
