@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -67,4 +68,31 @@ func TestGraceEnds(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+// TestGarbageIsLimitedUnlessTheOperatorHasDecided: a value of GOGC in the environment stays.
+func TestGarbageIsLimitedUnlessTheOperatorHasDecided(t *testing.T) {
+	before := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(before)
+	for value, want := range map[string]int{"70": 100, "off": 100, "": 50} {
+		debug.SetGCPercent(100) // the runtime has read the environment at the start
+		limitGarbage(environment("GOGC", value))
+		if got := debug.SetGCPercent(100); got != want {
+			t.Errorf("with GOGC=%q the heap grows by %d %%, want %d %%", value, got, want)
+		}
+	}
+	limitGarbage(environment("GOMEMLIMIT", "1800MiB"))
+	if got := debug.SetGCPercent(100); got != 50 {
+		t.Errorf("with a memory limit the heap grows by %d %%, want 50 %%", got)
+	}
+}
+
+// environment looks up a variable where only one is set.
+func environment(name, value string) func(string) (string, bool) {
+	return func(asked string) (string, bool) {
+		if asked != name {
+			return "", false
+		}
+		return value, true
+	}
 }
