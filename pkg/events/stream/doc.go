@@ -8,10 +8,19 @@
 //	OUTCOME_<controller>  outcomes, likewise
 //	WAKE                  wakes, set and fired, one of each per key
 //
-// Bus keeps the connection, creates streams and consumers, and reads. Packages below it have the rest: settings (what
-// streams and consumers must be like), publish (storing messages), delivery (what a consumer is delivered), guest
-// (readers without consumers), quota (how many consumers a user may have), natserr (what errors mean) and audit
-// (whether an audit may rest on a bus).
+// [Bus] is what users see. Its parts are packages, which share one connection (internal/conn):
+//
+//	internal/follow     reads a stream in order, and goes on for ever
+//	internal/work       consumes a stream through a durable consumer that workers share
+//	internal/passage    reads a bounded part of a stream, through a consumer or from a backup
+//	internal/lookup     finds single messages
+//	internal/listing    lists what a bus has: kinds, controllers, consumers
+//	internal/provision  creates streams and consumers, or has the provisioner create them
+//	internal/restore    imports a stream
+//
+// Other packages below it have the rest: settings (what streams and consumers must be like), publish (storing
+// messages), delivery (what a consumer is delivered), guest (readers without consumers), quota (how many consumers a
+// user may have), space (room in the store), natserr (what errors mean) and audit (whether an audit may rest on a bus).
 //
 // What holds the design together:
 //

@@ -14,7 +14,7 @@ import (
 )
 
 // Shake has readers believe that deliveries may be missing, as after a reconnect.
-func (b *Bus) Shake() { b.checkReaders() }
+func (b *Bus) Shake() { b.on.CheckReaders() }
 
 // Passing tells the errors that end by themselves when a cluster has chosen a leader.
 func Passing(err error) bool {
@@ -23,13 +23,13 @@ func Passing(err error) bool {
 
 // OrderReader has the provisioner make a reader's consumer, which nothing reads then.
 func (b *Bus) OrderReader(ctx context.Context, stream string) error {
-	_, err := b.make.consumer(ctx, settings.Consumer{Stream: stream, From: 1})
+	_, err := b.make.Consumer(ctx, settings.Consumer{Stream: stream, From: 1})
 	return err
 }
 
 // ConsumerNames are the names of all consumers of a stream.
 func (b *Bus) ConsumerNames(ctx context.Context, stream string) (all []string, err error) {
-	handle, err := b.handle(ctx, stream)
+	handle, err := b.on.Handle(ctx, stream)
 	if err != nil {
 		return nil, err
 	}
@@ -47,4 +47,4 @@ const MostReaders = quota.MaxPerStream
 const BacklogBytes = backlogBytes
 
 // Received is how many bytes this process has been sent.
-func (b *Bus) Received() uint64 { return b.conn.Stats().InBytes }
+func (b *Bus) Received() uint64 { return b.on.NATS.Stats().InBytes }

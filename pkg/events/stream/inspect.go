@@ -36,14 +36,14 @@ func (b *Bus) Audit(ctx context.Context) ([]audit.Shortcoming, error) {
 		if slices.ContainsFunc(found, func(s audit.Shortcoming) bool { return s.Reason == reason }) {
 			good = 0
 		}
-		b.stats.audit.WithLabelValues(reason).Set(good)
+		b.on.Stats.Audit.WithLabelValues(reason).Set(good)
 	}
 	return found, nil
 }
 
 func (b *Bus) collectFacts(ctx context.Context) (audit.Facts, error) {
 	seen := audit.Facts{
-		Replicas: b.options.Replicas, Version: b.conn.ConnectedServerVersion(), Payload: b.conn.MaxPayload(),
+		Replicas: b.options.Replicas, Version: b.on.NATS.ConnectedServerVersion(), Payload: b.on.NATS.MaxPayload(),
 		Sync: map[string]time.Duration{},
 	}
 	if s := b.options.Server; s != nil {
@@ -64,9 +64,9 @@ func (b *Bus) collectFacts(ctx context.Context) (audit.Facts, error) {
 	}
 	var asked time.Time
 	var info *jetstream.StreamInfo
-	err := natserr.Retry(ctx, b.options.Log, "look at its settings", func() (err error) { // the servers may be electing a leader
+	err := natserr.Retry(ctx, b.on.Log, "look at its settings", func() (err error) { // the servers may be electing a leader
 		asked = time.Now()
-		info, err = b.info(ctx, subject.WakeStream) // every installation has it
+		info, err = b.on.Info(ctx, subject.WakeStream) // every installation has it
 		return err
 	})
 	switch {
@@ -98,9 +98,9 @@ var errNoAccountInfo = errors.New("this user of the bus may not ask for it")
 
 // Inspect asks the bus, until the context ends. The inspection says what did not answer.
 func (b *Bus) Inspect(ctx context.Context) audit.Inspection {
-	s := audit.Inspection{Server: b.conn.ConnectedUrlRedacted(), Inside: b.options.Server != nil}
-	s.JetStream, _ = b.conn.ConnectedServerJetStream()
-	if _, err := b.conn.TLSConnectionState(); err == nil {
+	s := audit.Inspection{Server: b.on.NATS.ConnectedUrlRedacted(), Inside: b.options.Server != nil}
+	s.JetStream, _ = b.on.NATS.ConnectedServerJetStream()
+	if _, err := b.on.NATS.TLSConnectionState(); err == nil {
 		s.Encrypted = true
 	}
 	seen, err := b.collectFacts(ctx)
@@ -118,10 +118,10 @@ func (b *Bus) Inspect(ctx context.Context) audit.Inspection {
 // servers is the number of servers that the connection knows: each server announces those of
 // its cluster, by their numeric addresses.
 func (b *Bus) servers() int {
-	if b.conn.ConnectedClusterName() == "" {
+	if b.on.NATS.ConnectedClusterName() == "" {
 		return 1
 	}
-	all, heard := b.conn.Servers(), len(b.conn.DiscoveredServers())
+	all, heard := b.on.NATS.Servers(), len(b.on.NATS.DiscoveredServers())
 	given := len(all) - heard
 	for _, address := range all {
 		u, err := url.Parse(address)
@@ -145,7 +145,7 @@ func (b *Bus) account(ctx context.Context) (a audit.Account, err error) {
 	defer done()
 	ctx, refuse := context.WithCancelCause(ctx)
 	defer refuse(nil)
-	conn, err := nats.Connect(b.options.URL, append(b.options.nats(b), nats.NoReconnect(), nats.Timeout(accountTimeout),
+	conn, err := nats.Connect(b.options.URL, append(b.options.nats(b.on), nats.NoReconnect(), nats.Timeout(accountTimeout),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refuse(err) }),
 		nats.DisconnectErrHandler(func(*nats.Conn, error) {}))...)
 	if err != nil {
@@ -153,8 +153,8 @@ func (b *Bus) account(ctx context.Context) (a audit.Account, err error) {
 	}
 	defer conn.Close()
 	js, err := jetstream.New(conn)
-	if b.options.APIPrefix != "" {
-		js, err = jetstream.NewWithAPIPrefix(conn, b.options.APIPrefix)
+	if b.on.APIPrefix != "" {
+		js, err = jetstream.NewWithAPIPrefix(conn, b.on.APIPrefix)
 	}
 	if err != nil {
 		return a, fmt.Errorf("ask about the account: %w", err)

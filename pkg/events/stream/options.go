@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/internal/conn"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
 
@@ -148,7 +149,7 @@ func (o Options) forUser() Options {
 	return o
 }
 
-func (o Options) nats(b *Bus) []nats.Option {
+func (o Options) nats(on *conn.Conn) []nats.Option {
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.Timeout(connectTimeout),
@@ -161,13 +162,11 @@ func (o Options) nats(b *Bus) []nats.Option {
 		// anew.
 		nats.ReconnectBufSize(-1),
 		nats.SyncQueueLen(backlog), // the library makes room for so many at once, for each listener
-		nats.ErrorHandler(b.onError),
-		nats.DisconnectErrHandler(b.onDisconnect),
-		nats.ReconnectHandler(b.onReconnect),
 		// The server refuses a password for a while during its rotation; that must not end the
 		// connection for good.
 		nats.IgnoreAuthErrorAbort(),
 	}
+	options = append(options, on.Handlers()...)
 	if o.Server != nil {
 		options = append(options, nats.InProcessServer(o.Server))
 	}

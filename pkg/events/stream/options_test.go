@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/internal/conn"
 )
 
 // What is left out has a default that loses nothing; what cannot be is named, all of it.
@@ -103,54 +103,13 @@ func TestWhereThePasswordIs(t *testing.T) {
 	}
 }
 
-// Of how much is kept of a stream, the process that began last has the word; where a provisioner says it, no service.
-func TestWhoSaysHowMuchIsKept(t *testing.T) {
-	t.Parallel()
-	began := time.Unix(1000, 0)
-	o, err := Options{
-		URL: "a", LogAge: time.Hour, LogBytes: 7, Began: began,
-		Retention: map[string]bus.Retention{"pods": {Age: time.Minute}, "nodes": {Bytes: 9}, "c": {Age: time.Second, Bytes: 1}},
-	}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	turns := o.policy().Turns("c")
-	for name, c := range map[string]struct {
-		asks    bool
-		age     time.Duration
-		since   string
-		resizes bool
-	}{
-		"the same":              {false, time.Second, "", false},
-		"one that began before": {false, time.Hour, began.Add(-1).UTC().Format(time.RFC3339Nano), true},
-		"one that began then":   {false, time.Hour, began.UTC().Format(time.RFC3339Nano), false},
-		"one that began later":  {false, time.Hour, began.Add(1).UTC().Format(time.RFC3339Nano), false},
-		"an operator":           {false, time.Hour, "", true},
-		"where another says it": {true, time.Hour, "", false},
-	} {
-		have := o.policy().Turns("c")
-		have.MaxAge, have.Metadata = c.age, map[string]string{}
-		if c.since != "" {
-			have.Metadata["millrace.kept-since"] = c.since
-		}
-		b := &Bus{options: o}
-		b.options.orders = c.asks
-		if got := b.resizes(have, turns); got != c.resizes {
-			t.Errorf("%s: it is kept otherwise: %t", name, got)
-		}
-		if b.resizes(jetstream.StreamConfig{}, o.policy().Wakes()) {
-			t.Error("wakes are kept otherwise")
-		}
-	}
-}
-
 // A connection is tried again for ever and at once, notices within seconds that it is cut off, keeps
 // nothing for later, and is not given up for a password that is being changed.
 func TestHowAConnectionHealsItself(t *testing.T) {
 	t.Parallel()
 	made := func(o Options) (got nats.Options, err error) {
 		got = nats.GetDefaultOptions()
-		for _, option := range o.nats(&Bus{}) {
+		for _, option := range o.nats(conn.New(conn.Options{})) {
 			err = errors.Join(err, option(&got))
 		}
 		return got, err

@@ -23,7 +23,7 @@ const (
 
 // Broadcast publishes to all listeners of a topic; see [bus.Peers].
 func (b *Bus) Broadcast(topic string, data []byte) error {
-	if err := b.conn.Publish(peerPrefix+topic, data); err != nil {
+	if err := b.on.NATS.Publish(peerPrefix+topic, data); err != nil {
 		return fmt.Errorf("say on %s: %w", topic, natserr.Translate(context.Background(), err))
 	}
 	return nil
@@ -31,17 +31,17 @@ func (b *Bus) Broadcast(topic string, data []byte) error {
 
 // NoListeners reports whether nothing listens on a topic; see [bus.Peers].
 func (b *Bus) NoListeners(ctx context.Context, topic string) bool {
-	_, err := b.conn.RequestWithContext(ctx, peerPrefix+topic, nil)
+	_, err := b.on.NATS.RequestWithContext(ctx, peerPrefix+topic, nil)
 	return errors.Is(err, nats.ErrNoResponders)
 }
 
 // Listen hears a topic until the connection was lost, or the listener too slow; see
 // [bus.Peers].
 func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) error {
-	shaken := b.onMayHaveMissed()
-	life, done := b.guarded(ctx, peerPrefix+topic)
+	shaken := b.on.MayHaveMissed()
+	life, done := b.on.Guarded(ctx, peerPrefix+topic)
 	defer done()
-	sub, err := b.conn.SubscribeSync(peerPrefix + topic)
+	sub, err := b.on.NATS.SubscribeSync(peerPrefix + topic)
 	if err == nil {
 		defer func() { _ = sub.Unsubscribe() }()
 		err = sub.SetPendingLimits(backlog, backlogBytes)
@@ -56,7 +56,7 @@ func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) 
 		select {
 		case <-hearing.Done():
 		case <-shaken:
-		case <-b.closed:
+		case <-b.on.Closed():
 		}
 	}()
 	for hearing.Err() == nil {
@@ -67,7 +67,7 @@ func (b *Bus) Listen(ctx context.Context, topic string, hear func(data []byte)) 
 		hear(m.Data)
 	}
 	select {
-	case <-b.closed:
+	case <-b.on.Closed():
 		return fmt.Errorf("listen on %s: %w", topic, bus.ErrClosed)
 	case <-life.Done():
 		if ctx.Err() != nil {

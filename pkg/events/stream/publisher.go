@@ -17,16 +17,16 @@ import (
 // connection is the bus as its publishers see it.
 type connection struct{ *Bus }
 
-func (c connection) NATS() *nats.Conn               { return c.conn }
-func (c connection) JetStream() jetstream.JetStream { return c.js }
-func (c connection) Hub() *handover.Hub             { return c.local }
-func (c connection) Timeout() time.Duration         { return c.options.Timeout }
-func (c connection) Closed() <-chan struct{}        { return c.closed }
-func (c connection) Stored(stream string)           { c.stats.published.WithLabelValues(stream).Inc() }
-func (c connection) Failed(reason error)            { c.stats.failed(reason) }
+func (c connection) NATS() *nats.Conn               { return c.on.NATS }
+func (c connection) JetStream() jetstream.JetStream { return c.on.JetStream }
+func (c connection) Hub() *handover.Hub             { return c.on.Hub }
+func (c connection) Timeout() time.Duration         { return c.on.Timeout }
+func (c connection) Closed() <-chan struct{}        { return c.on.Closed() }
+func (c connection) Stored(stream string)           { c.on.Stats.Published.WithLabelValues(stream).Inc() }
+func (c connection) Failed(reason error)            { c.on.Stats.Failed(reason) }
 
 func (c connection) Guarded(ctx context.Context, about string) (context.Context, func()) {
-	return c.guarded(ctx, about)
+	return c.on.Guarded(ctx, about)
 }
 
 var _ bus.Publisher = (*Bus)(nil)

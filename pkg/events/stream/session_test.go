@@ -122,7 +122,7 @@ func (p *place) expect(last int) {
 
 // handedOver is how many messages of a stream the reader got without the server.
 func (p *place) handedOver(stream string) float64 {
-	return testutil.ToFloat64(p.bus.stats.handedOver.WithLabelValues(stream))
+	return testutil.ToFloat64(p.bus.on.Stats.HandedOver.WithLabelValues(stream))
 }
 
 // expectAsStored fails unless the last message is as the server returns it, and Last finds it.
@@ -242,9 +242,9 @@ func TestAnOutcomeIsStoredTwice(t *testing.T) {
 
 	// A publisher that does not know what was stored says so, and what it missed arrives.
 	raw := publish.Outgoing(events.Message{Subject: subject.Outcome("c", events.LaneWrite, events.Key{Name: "unheard"}), Header: map[string][]string{"A": {"a"}}}, jetstream.MsgIDHeader, "unheard")
-	_, err := p.bus.js.PublishMsg(t.Context(), raw)
+	_, err := p.bus.on.JetStream.PublishMsg(t.Context(), raw)
 	p.must(err)
-	p.bus.local.Lose(stream)
+	p.bus.on.Hub.Lose(stream)
 	p.expect(n + 1)
 	put("after")
 	p.expect(n + 2)
@@ -263,7 +263,7 @@ func TestWakesAreNotHandedOver(t *testing.T) {
 		defer p.mu.Unlock()
 		return len(p.read) >= 6 // three are scheduled, three have fired
 	})
-	if got := testutil.ToFloat64(p.bus.stats.restarts.WithLabelValues(subject.WakeStream)); got != 0 {
+	if got := testutil.ToFloat64(p.bus.on.Stats.Restarts.WithLabelValues(subject.WakeStream)); got != 0 {
 		t.Errorf("the reader began anew %v times", got)
 	}
 }
@@ -275,7 +275,7 @@ func TestAMessageThatWasNotHandedOver(t *testing.T) {
 	p.consume(func() uint64 { return 0 })
 	p.eventually("messages are handed over", func() bool { p.append(1); return p.handedOver(podsLog) > 0 })
 	last := int(p.appender.Last())
-	_, err := p.bus.js.PublishMsg(t.Context(), publish.Outgoing(p.pod(last+1)))
+	_, err := p.bus.on.JetStream.PublishMsg(t.Context(), publish.Outgoing(p.pod(last+1)))
 	p.must(err)
 	p.expect(last + 1)
 }

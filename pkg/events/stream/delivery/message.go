@@ -89,3 +89,9 @@ func Stored(stream string, m *jetstream.RawStreamMsg) events.Message {
 		Stream: stream, Sequence: m.Sequence, Time: m.Time,
 	}
 }
+
+// HandlerError wraps an error of the handler that a reader delivers to, which the reader returns unchanged.
+type HandlerError struct{ Err error }
+
+// Error is that of the handler.
+func (e *HandlerError) Error() string { return e.Err.Error() }

@@ -1,5 +1,5 @@
 // Package space decides which streams of an almost full store to bound, and to how many bytes. The embedded
-// server and package stream, for servers elsewhere, act by it and have its metrics.
+// server acts by it, and a [Limit] does for servers elsewhere; both have its metrics.
 //
 // A full store refuses every message, so one tenant that rewrites one large object would stop
 // every controller. A limit on each stream does not help: the server reserves the limit of
