@@ -115,6 +115,7 @@ func (s *Service) Run(ctx context.Context) error {
 	all.Go(func() { s.watchStalls(ctx) })
 	all.Go(func() { s.shareOut(ctx) })
 	all.Go(func() { s.followWakes(ctx) })
+	all.Go(func() { shell.HearWriters(ctx, s.config.Bus, s.loops) })
 	ready := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
 		var once sync.Once

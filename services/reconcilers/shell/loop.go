@@ -37,6 +37,8 @@ type Loop struct {
 	recalls int
 	storing int
 
+	heard time.Time // when the engine was last told of a heartbeat; only HearWriters uses it
+
 	mu       sync.Mutex
 	tally    engine.Tally
 	dealt    map[kinds.Name]uint64 // by kind: the sequence up to which the engine has dealt with changes

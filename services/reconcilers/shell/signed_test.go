@@ -135,7 +135,7 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 			defer running.Wait()
 			defer stop()
 			running.Go(func() { l.Run(ctx) })
-			running.Go(func() { l.hearWriters(ctx) })
+			running.Go(func() { HearWriters(ctx, b, []*Loop{l}) })
 			inFlight := func(key events.Key) bool {
 				k, _ := l.Key(ctx, key)
 				return slices.ContainsFunc(k.Checks, func(c report.KeyCheck) bool {

@@ -94,27 +94,37 @@ func logEnd(ctx context.Context, b bus.Bus, kind kinds.Name) (uint64, error) {
 // Serve feeds the engine from the controller's own streams until the context ends. It calls
 // ready once the engine can miss no outcome any more.
 func (l *Loop) Serve(ctx context.Context, ready func()) {
-	go l.hearWriters(ctx)
 	go l.checkStreams(ctx)
 	l.followOutcomes(ctx, ready)
 }
 
-// hearWriters tells the engine which turns the writers have in flight, and every half of
-// attendance that writers exist.
-func (l *Loop) hearWriters(ctx context.Context) {
-	var told time.Time
+// HearWriters tells the engines of loops which turns the writers have in flight, until the context
+// ends. The loops of a process share one subscription.
+func HearWriters(ctx context.Context, b bus.Bus, loops []*Loop) {
 	for ctx.Err() == nil {
-		err := l.bus.Listen(ctx, report.Writers, func(data []byte) {
-			b, ok := report.DecodeHeartbeat(data)
-			if now := l.clock(); ok && (l.settings.Leased || len(b.InFlight(l.Name())) > 0 || now.Sub(told) > engine.MaxHeartbeatAge/2) && l.isSigned(data) {
-				told = now
-				l.Do(func(d *engine.Engine) { d.Heartbeat(b) })
+		err := b.Listen(ctx, report.Writers, func(text []byte) {
+			if said, ok := report.DecodeHeartbeat(text); ok {
+				for _, l := range loops {
+					l.hear(said, text)
+				}
 			}
 		})
 		if err != nil {
-			l.fail(fmt.Errorf("hear the writers: %w", err))
+			for _, l := range loops {
+				l.fail(fmt.Errorf("hear the writers: %w", err))
+			}
 			pause(ctx)
 		}
+	}
+}
+
+// hear passes a writer's heartbeat to the engine if it has turns of the controller, and otherwise
+// every half of [engine.MaxHeartbeatAge], which tells that there are writers.
+func (l *Loop) hear(said report.Heartbeat, text []byte) {
+	now := l.clock()
+	if (l.settings.Leased || len(said.InFlight(l.Name())) > 0 || now.Sub(l.heard) > engine.MaxHeartbeatAge/2) && l.isSigned(text) {
+		l.heard = now
+		l.Do(func(d *engine.Engine) { d.Heartbeat(said) })
 	}
 }
 

@@ -68,6 +68,39 @@ func (b *hall) Follow(ctx context.Context, _ string, from uint64, handle func([]
 	}
 }
 
+// One subscription tells all loops of a process of the writers, each of those with turns of its
+// controller.
+func TestLoopsHearTheWritersTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
+		loops := []*Loop{looped(b, toy(), Settings{}, nil), looped(b, toy(), Settings{}, nil)}
+		ctx, cancel := context.WithCancel(t.Context())
+		var hearing sync.WaitGroup
+		hearing.Go(func() { HearWriters(ctx, b, loops) })
+		for _, turns := range []map[string][]uint64{nil, {"another": {7}}, {"toy": {7}}} {
+			b.said <- report.Heartbeat{Writer: "w", Turns: turns}.Encode()
+		}
+		synctest.Wait()
+		for i, l := range loops {
+			if len(l.inbox) != 2 {
+				t.Errorf("the engine of loop %d was told %d things, want 2: that there is a writer, and that it has a turn", i, len(l.inbox))
+			}
+		}
+		if b.ears.Load() != 1 {
+			t.Errorf("%d subscriptions hear the writers, want 1", b.ears.Load())
+		}
+		close(b.said)
+		synctest.Wait()
+		for i, l := range loops {
+			if l.Trouble() == nil {
+				t.Errorf("loop %d does not say that it cannot hear the writers", i)
+			}
+		}
+		cancel()
+		hearing.Wait()
+	})
+}
+
 // The engine is told once a second of writers without turns of its controller, and always of
 // the others. A loop that cannot listen retries four times a second.
 func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
@@ -77,7 +110,7 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 		remember(t, l, 7)
 		ctx, cancel := context.WithCancel(t.Context())
 		var hearing sync.WaitGroup
-		hearing.Go(func() { l.hearWriters(ctx) })
+		hearing.Go(func() { HearWriters(ctx, b, []*Loop{l}) })
 		say := func(what string, after time.Duration, text []byte, told int) {
 			t.Helper()
 			time.Sleep(after) // virtual
@@ -191,7 +224,7 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 	})
 }
 
-// Serve listens to the writers, follows the outcomes and inspects the streams.
+// Serve follows the outcomes and inspects the streams.
 func TestAnEngineIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte), batches: make(chan []events.Message)}
@@ -200,8 +233,8 @@ func TestAnEngineIsServed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ready, done := false, make(chan struct{})
 		go func() { defer close(done); l.Serve(ctx, func() { ready = true }) }()
-		if synctest.Wait(); !ready || b.ears.Load() != 1 || b.looks.Load() != 4 || l.Trouble() != nil {
-			t.Errorf("it is ready: %t; it hears writers %d times, and has looked %d times", ready, b.ears.Load(), b.looks.Load())
+		if synctest.Wait(); !ready || b.looks.Load() != 4 || l.Trouble() != nil {
+			t.Errorf("it is ready: %t, and has looked %d times (%v)", ready, b.looks.Load(), l.Trouble())
 		}
 		cancel()
 		<-done
