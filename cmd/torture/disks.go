@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/fault"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // Times of the faults that lose data.
@@ -40,13 +41,13 @@ func (s *session) disks(ctx context.Context) {
 		}
 		played.Ended = time.Now()
 		s.report.Strikes = append(s.report.Strikes, played)
-		sleep(ctx, settles)
+		sleep.For(ctx, settles)
 	}
 	backup := filepath.Join(s.dir, "backup")
 	one(fault.Backup, "etcd", func(ctx context.Context) error {
 		return s.plant.withStorage(ctx, func(data string) error { return os.CopyFS(backup, os.DirFS(data)) })
 	})
-	sleep(ctx, lateWork)
+	sleep.For(ctx, lateWork)
 	one(fault.Restore, "etcd", func(ctx context.Context) error {
 		err := s.plant.withStorage(ctx, func(data string) error {
 			return errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(backup)))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/check"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // machine records when the machine had no time for its processes: that is a fault, too, although torture
@@ -25,7 +26,7 @@ const (
 
 // watch checks the clock until the context ends.
 func (m *machine) watch(ctx context.Context) {
-	for last := time.Now(); sleep(ctx, tick); last = time.Now() {
+	for last := time.Now(); sleep.For(ctx, tick); last = time.Now() {
 		m.note(last, time.Now())
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/wire"
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers/controllers"
 )
@@ -134,7 +135,7 @@ func (s *session) load(ctx context.Context) error {
 // torment plays the faults: after a time of peace first the single faults, and then the schedule.
 func (s *session) torment(ctx context.Context) {
 	s.say("everything runs; %v of peace", s.options.calm)
-	sleep(ctx, s.options.calm)
+	sleep.For(ctx, s.options.calm)
 	struck := func(f fault.Fault) {
 		switch f.Kind {
 		case fault.Kill, fault.Restart, fault.Pause, fault.Cut, fault.HalfOpen, fault.Stall:
@@ -193,7 +194,7 @@ func (s *session) rest(ctx context.Context) error {
 		if err == nil && len(check.Converged(changes)) == 0 {
 			break
 		}
-		if !sleep(waiting, time.Second) {
+		if !sleep.For(waiting, time.Second) {
 			break
 		}
 	}
@@ -212,7 +213,7 @@ func (s *session) still(ctx context.Context) error {
 		if info.Size() != size {
 			size, since = info.Size(), time.Now()
 		}
-		if !sleep(ctx, 200*time.Millisecond) {
+		if !sleep.For(ctx, 200*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 	}

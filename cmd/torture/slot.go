@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // slot is the place of one process: when the process ends, the slot starts another one, as kubelet would.
@@ -52,7 +53,7 @@ func (s *slot) keep(ctx context.Context) error {
 			return nil
 		case <-p.Ended():
 		}
-		if !sleep(ctx, s.ended(p)) || !s.free(ctx) {
+		if !sleep.For(ctx, s.ended(p)) || !s.free(ctx) {
 			return nil
 		}
 	}
@@ -98,7 +99,7 @@ func (s *slot) hold(ctx context.Context) (release func(), err error) {
 		if ended {
 			return release, nil
 		}
-		if !errors.Is(err, errAway) || !sleep(ctx, 10*time.Millisecond) {
+		if !errors.Is(err, errAway) || !sleep.For(ctx, 10*time.Millisecond) {
 			release()
 			return nil, err
 		}
@@ -157,7 +158,7 @@ func (s *slot) pause(ctx context.Context, d time.Duration) error {
 	if err := send(p, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	sleep(ctx, d)
+	sleep.For(ctx, d)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != p {
@@ -186,7 +187,7 @@ func (s *slot) awaitReady(ctx context.Context) error {
 		if s.ready == "" || answers(ctx, client, s.ready) {
 			return nil
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		if !sleep.For(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("wait for %s to be ready: %w", s.name, context.Cause(ctx))
 		}
 	}
@@ -217,16 +218,4 @@ func lastLines(file string, n int) string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// sleep waits, and reports whether the whole time passed before the context ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/fault"
 	"github.com/millrace/millrace/cmd/internal/wire"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // strike is a fault as it was played.
@@ -31,7 +32,7 @@ func (p *plant) play(ctx context.Context, schedule []fault.Fault, output io.Writ
 	var played []strike
 	var all sync.WaitGroup
 	for _, f := range schedule {
-		if !sleep(ctx, time.Until(began.Add(f.At))) {
+		if !sleep.For(ctx, time.Until(began.Add(f.At))) {
 			break
 		}
 		fmt.Fprintln(output, f)
@@ -60,7 +61,7 @@ func (p *plant) playSingly(ctx context.Context, schedule []fault.Fault, output i
 		whole, cancel := context.WithTimeout(ctx, comeBack)
 		_ = p.awaitReady(whole) // rest checks later that all are ready in the end
 		cancel()
-		if !sleep(ctx, wholeFor+time.Second/2) {
+		if !sleep.For(ctx, wholeFor+time.Second/2) {
 			break
 		}
 	}
@@ -100,18 +101,18 @@ func (p *plant) strikeOne(ctx context.Context, f fault.Fault, target string) err
 		}
 		waiting, cancel := context.WithTimeout(ctx, f.For+comeBack)
 		defer cancel()
-		sleep(waiting, f.For)
+		sleep.For(waiting, f.For)
 		_ = s.awaitReady(waiting) // rest checks later that all are ready in the end
 		return nil
 	case fault.Pause:
 		return p.slot(target).pause(ctx, f.For)
 	case fault.Busy, fault.Broken, fault.Lose:
 		p.fronts[target].Set(troubles[f.Kind])
-		sleep(ctx, f.For)
+		sleep.For(ctx, f.For)
 		p.fronts[target].Set(wire.Trouble{})
 	default:
 		p.set(target, conditions[f.Kind])
-		sleep(ctx, f.For)
+		sleep.For(ctx, f.For)
 		p.set(target, wire.Condition{})
 	}
 	return nil

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -187,22 +188,13 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 			complete = s.complete()
 		}
 		if !complete {
-			wait(ctx, eager)
+			sleep.For(ctx, eager)
 			continue
 		}
-		wait(ctx, patient)
+		sleep.For(ctx, patient)
 		for at := patient; at < resting && s.stored() == stored; at += patient {
-			wait(ctx, patient)
+			sleep.For(ctx, patient)
 		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

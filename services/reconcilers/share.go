@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/shard"
@@ -40,7 +41,7 @@ func (s *Service) followWakes(ctx context.Context) {
 	for _, l := range s.loops {
 		of[l.Name()] = l
 	}
-	for ; ctx.Err() == nil; wait(ctx, eager) {
+	for ; ctx.Err() == nil; sleep.For(ctx, eager) {
 		state, err := s.config.Bus.StreamState(ctx, subject.WakeStream)
 		if err != nil {
 			continue

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/engine"
 	"github.com/millrace/millrace/services/reconcilers/shell"
@@ -182,7 +183,7 @@ func (s *stalls) collect(out chan<- prometheus.Metric, controller string) {
 // watchStalls finds stalled controllers and reports them, until the context ends.
 func (s *Service) watchStalls(ctx context.Context) {
 	var reported time.Time
-	for number := 0; ctx.Err() == nil; wait(ctx, stallsEvery) {
+	for number := 0; ctx.Err() == nil; sleep.For(ctx, stallsEvery) {
 		var mine []*shell.Loop
 		for _, l := range s.loops {
 			if s.share(l.Name()) != 0 {

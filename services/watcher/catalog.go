@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/services/watcher/reflector"
 	"github.com/millrace/millrace/services/watcher/source"
 )
@@ -21,7 +22,7 @@ func (s *Service) discover(ctx context.Context) {
 		case <-ctx.Done():
 		case <-timer.C:
 		case <-s.definerChanged:
-			pause(ctx, discoverEvery/4) // the API server needs a moment to serve the change
+			sleep.For(ctx, discoverEvery/4) // the API server needs a moment to serve the change
 		}
 		timer.Stop()
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -55,7 +56,7 @@ type replicaLog struct {
 func (s *Service) guard(ctx context.Context) {
 	held, witnesses := map[kinds.Name]*kindGuard{}, map[string]*replicaLog{}
 	for ctx.Err() == nil {
-		pause(ctx, guardEvery)
+		sleep.For(ctx, guardEvery)
 		want, _, _ := s.wanted()
 		here := map[kinds.Name]bool{}
 		for _, kind := range want {
@@ -180,7 +181,7 @@ func (s *Service) answerGuards(ctx context.Context) {
 		})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot subscribe to the requests of other watchers")
-			pause(ctx, listenAgain)
+			sleep.For(ctx, listenAgain)
 		}
 	}
 }

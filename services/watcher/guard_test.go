@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -27,7 +28,7 @@ func pretends(t *testing.T, b bus.Bus, id string, scope Scope) (stop func()) {
 	go func() {
 		for ctx.Err() == nil {
 			_ = b.Broadcast("watchers", fmt.Appendf(nil, `{"id":%q,"group":%q}`, id, scope.group()))
-			pause(ctx, heartbeat)
+			sleep.For(ctx, heartbeat)
 		}
 	}()
 	return cancel

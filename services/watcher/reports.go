@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -22,7 +23,7 @@ const reportEvery = 5 * time.Second
 func (s *Service) reportUnwatched(ctx context.Context) {
 	var said []report.Unwatched
 	var at time.Time
-	for number := 1; ctx.Err() == nil; pause(ctx, reportEvery) {
+	for number := 1; ctx.Err() == nil; sleep.For(ctx, reportEvery) {
 		now := s.unwatched(time.Now())
 		if slices.Equal(now, said) && (len(now) == 0 || time.Since(at) < report.Every) {
 			continue
@@ -77,7 +78,7 @@ func (s *Service) listen(ctx context.Context) {
 		})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot subscribe to the readers' damage reports")
-			pause(ctx, listenAgain)
+			sleep.For(ctx, listenAgain)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/watcher/causes"
@@ -210,7 +211,7 @@ func (s *Service) reach(ctx context.Context) error {
 		case time.Now().After(until):
 			return fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		pause(ctx, p.Next(err))
+		sleep.For(ctx, p.Next(err))
 	}
 }
 
@@ -244,14 +245,5 @@ func signal(look chan<- struct{}) {
 	select {
 	case look <- struct{}{}:
 	default:
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
 	}
 }

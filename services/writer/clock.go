@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // busTime is the clock of the bus, which timestamps the turns. By its own clock a writer on a
@@ -65,7 +66,7 @@ func (t *busTime) begin(ctx context.Context, b bus.Bus, stream string, log *slog
 // run reads the clock every clockRead until the context ends.
 func (t *busTime) run(ctx context.Context, b bus.Bus, stream string) {
 	for ctx.Err() == nil {
-		wait(ctx, clockRead)
+		sleep.For(ctx, clockRead)
 		_ = t.read(ctx, b, stream) // without the bus there are no turns either
 	}
 }

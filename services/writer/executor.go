@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/exemplar"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
@@ -404,7 +405,7 @@ func (x *executor) claimTurn(ctx context.Context, m events.Message, turn events.
 				}
 			case claim.Uncertain:
 			}
-			if wait(ctx, claim.Interval/8); ctx.Err() != nil {
+			if sleep.For(ctx, claim.Interval/8); ctx.Err() != nil {
 				return false
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/growstack"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -167,7 +168,7 @@ func (f *inFlightTurns) awaitAnnounced(ctx context.Context, at claim.Place) bool
 		if told {
 			return !f.elsewhere(at)
 		}
-		wait(ctx, claim.Interval/8)
+		sleep.For(ctx, claim.Interval/8)
 	}
 	return false
 }
@@ -212,7 +213,7 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 			f.missed()
 			if err != nil {
 				log.Warn("cannot subscribe to the writers' heartbeats", "err", err)
-				wait(ctx, claim.Interval)
+				sleep.For(ctx, claim.Interval)
 			}
 		}
 	})
@@ -242,7 +243,7 @@ func (f *inFlightTurns) run(ctx context.Context, b bus.Peers, log *slog.Logger) 
 // A turn that waits until its claim is announced ends the pause after [soonest]: it comes from a
 // writer that has died, and its key has waited for [claim.AckWait] already.
 func (f *inFlightTurns) pause(ctx context.Context) {
-	if wait(ctx, soonest); f.rest(ctx, claim.Interval-soonest, nil) {
+	if sleep.For(ctx, soonest); f.rest(ctx, claim.Interval-soonest, nil) {
 		return
 	}
 	f.mu.Lock()
@@ -285,13 +286,4 @@ func (f *inFlightTurns) drain(limit time.Duration, cut func()) {
 	timer := time.AfterFunc(limit, cut)
 	defer timer.Stop()
 	f.turns.Wait()
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/writer/claim"
 )
@@ -195,7 +196,7 @@ func TestWhatIsInFlightMayEnd(t *testing.T) {
 			f, ctx := newInFlightTurns("a", newMetrics()), t.Context()
 			ctx, stop := context.WithCancel(ctx)
 			defer stop()
-			f.take(held, nothing{}, true, func() { wait(ctx, takes) })
+			f.take(held, nothing{}, true, func() { sleep.For(ctx, takes) })
 			began, cut := time.Now(), false
 			f.drain(10*time.Second, func() { cut = true; stop() })
 			if took := time.Since(began); took != want.took || cut != want.cut {

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
@@ -320,17 +321,10 @@ func (c *tether) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)
 			return err
 		}
 		for c.cut.Load() && ctx.Err() == nil {
-			wait(ctx, 10*time.Millisecond)
+			sleep.For(ctx, 10*time.Millisecond)
 		}
 	}
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 // loose is a delivery whose answers are lost while its holder is cut off.

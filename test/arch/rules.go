@@ -41,12 +41,12 @@ var (
 	// instruments are the imports with which a shell is observed and waits.
 	instruments = []string{
 		"github.com/cenkalti/backoff/v4", "github.com/prometheus/...", "go.opentelemetry.io/...",
-		"golang.org/x/sync/...", "github.com/go-logr/logr", "k8s.io/klog/v2",
+		"golang.org/x/sync/...", "github.com/go-logr/logr", "k8s.io/klog/v2", "pkg/events/sleep",
 	}
 	// kit is the imports that tests are written with.
 	kit = []string{
 		"pgregory.net/rapid", "github.com/google/go-cmp/...", "sigs.k8s.io/yaml", "golang.org/x/tools/txtar",
-		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/trace/tracetest",
+		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/eventually", "pkg/events/trace/tracetest",
 	}
 )
 
@@ -70,6 +70,11 @@ var layers = []Layer{
 		Name: "the stack of a goroutine", Packages: []string{"pkg/events/growstack"},
 		May:     []string{},
 		Because: "how large a goroutine's stack is concerns nothing else",
+	},
+	{
+		Name: "waiting", Packages: []string{"pkg/events/sleep", "pkg/events/eventually"},
+		May:     []string{},
+		Because: "how to wait concerns nothing of what is waited for",
 	},
 	{
 		Name: "rights on the bus (L1)", Packages: []string{rights}, Pure: true,
@@ -298,14 +303,14 @@ var layers = []Layer{
 	{
 		Name: "log of a kind (L3)", Packages: []string{"services/watcher/kindlog"},
 		May: list(vocabulary, apiTypes, []string{
-			"pkg/events/bus", "k8s.io/klog/v2", "services/watcher/translate",
+			"pkg/events/bus", "pkg/events/sleep", "k8s.io/klog/v2", "services/watcher/translate",
 			"pkg/events/stream/memory", "services/watcher/watchertest", // its tests write a log in memory
 		}),
 		Because: "what a log says, and whether it is whole, is told by the bus alone",
 	},
 	{
 		Name: "watcher's test kit", Packages: []string{"services/watcher/watchertest"},
-		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "services/watcher/source", "k8s.io/client-go/rest", "k8s.io/klog/v2", "k8s.io/klog/v2/ktesting"}),
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/eventually", "services/watcher/source", "k8s.io/client-go/rest", "k8s.io/klog/v2", "k8s.io/klog/v2/ktesting"}),
 		Because: "what tests of the watcher share; no program of ours imports it",
 	},
 	{

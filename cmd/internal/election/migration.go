@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // poll is the interval at which a process reads the Lease. It bounds how long a leader acts on after
@@ -123,8 +125,8 @@ func (c *candidate) admit(ctx context.Context) (from time.Time, err error) {
 			return from, nil
 		}
 		c.tell(ctx, err)
-		if err := pause(ctx, poll); err != nil {
-			return time.Time{}, err
+		if !sleep.For(ctx, poll) {
+			return time.Time{}, context.Cause(ctx)
 		}
 	}
 }
@@ -265,7 +267,7 @@ func (c *candidate) take(ctx context.Context, l *coordinationv1.Lease, h Handove
 // only people and their tools read it.
 func (c *candidate) become(ctx context.Context, s State) {
 	go func() {
-		for c.write(ctx, func(_ *coordinationv1.Lease, is *Candidate) { is.State = s }) != nil && pause(ctx, poll) == nil {
+		for c.write(ctx, func(_ *coordinationv1.Lease, is *Candidate) { is.State = s }) != nil && sleep.For(ctx, poll) {
 		}
 	}()
 }
@@ -290,7 +292,7 @@ func (c *candidate) write(ctx context.Context, change func(*coordinationv1.Lease
 
 // revoked blocks until the controllers are not assigned to Millrace any more.
 func (c *candidate) revoked(ctx context.Context) {
-	for pause(ctx, poll) == nil {
+	for sleep.For(ctx, poll) {
 		l, err := c.leases.Get(ctx, c.LeaseName, metav1.GetOptions{})
 		if err != nil {
 			continue // without the API server, the Lease ends by itself
@@ -331,23 +333,9 @@ func (c *candidate) release(log klog.Logger) {
 		if err == nil {
 			return
 		}
-		if pause(ctx, poll) != nil {
+		if !sleep.For(ctx, poll) {
 			log.Info("The Lease is not given back; it runs out", "reason", err)
 			return
 		}
-	}
-}
-
-// pause waits.
-//
-// Errors: the context ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/millrace/millrace/cmd/internal/election/leasetest"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 const migrated = "migrated"
@@ -52,7 +53,7 @@ func startManager(t *testing.T, s *leasetest.Server, away time.Duration) *manage
 			}
 			elector.Run(ctx)
 			m.acts.Store(false)
-			_ = pause(ctx, away)
+			sleep.For(ctx, away)
 		}
 	}()
 	return m

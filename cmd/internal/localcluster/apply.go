@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 //go:embed manifests
@@ -86,7 +87,7 @@ func applyOne(ctx context.Context, client dynamic.Interface, object *unstructure
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !sleep.For(ctx, 100*time.Millisecond) {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster/binaries"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // fakeGo puts a program into PATH that runs in place of go.
@@ -91,7 +92,7 @@ func TestABuildOfJaegerEndsWithMillrace(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- c.BringJaeger(ctx) }()
 	for !strings.Contains(told.String(), "millrace: building jaeger") {
-		pause(t.Context(), time.Millisecond)
+		sleep.For(t.Context(), time.Millisecond)
 	}
 	cancel()
 	if err := <-ended; err == nil {

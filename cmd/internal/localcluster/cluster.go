@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -314,18 +313,6 @@ func (c *Cluster) save() error {
 		return fmt.Errorf("write cluster state: %w", err)
 	}
 	return nil
-}
-
-// pause waits; false if the context ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // ports are the programs' ports, all on 127.0.0.1, except for the kubelets' and the metrics

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/cmd/internal/localcluster/podstages"
 	"github.com/millrace/millrace/cmd/internal/localcluster/progress"
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // Elsewhere is a control plane whose programs another program starts, such as docker compose.
@@ -101,7 +102,7 @@ func (c *Cluster) serverReady(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !sleep.For(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("wait for the API server at %s: %w", c.Server, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // AllControllers is every controller of kube-controller-manager, including those that are
@@ -127,7 +128,7 @@ func (c *Cluster) AwaitLeader(ctx context.Context) error {
 		if err == nil && lease.Spec.RenewTime != nil && lease.Spec.RenewTime.After(begun) {
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !sleep.For(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("wait for a leading kube-controller-manager: %w", ctx.Err())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/localcluster/podstages"
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // nodeNet is the prefix of node addresses that must answer.
@@ -169,7 +170,7 @@ func (c *Cluster) nodesReady(ctx context.Context) error {
 		if err == nil && countReady(nodes.Items) >= c.options.Nodes {
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !sleep.For(ctx, 100*time.Millisecond) {
 			return fmt.Errorf("wait for %d ready nodes: %w", c.options.Nodes, errors.Join(ctx.Err(), err))
 		}
 	}

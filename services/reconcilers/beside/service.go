@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/membership"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/shadow"
 )
@@ -121,7 +122,7 @@ func (s *Service) Run(ctx context.Context) error {
 		s.become(err)
 		s.metrics.restarts.Inc()
 		klog.FromContext(ctx).Error(err, "Restarting the comparison")
-		wait(ctx, again)
+		sleep.For(ctx, again)
 	}
 	s.become(errors.New("ended"))
 	return nil
@@ -183,15 +184,6 @@ func (s *Service) session(ctx context.Context) (err error) {
 		return errOthers // whatever was broken off
 	}
 	return err
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 func (s *Service) become(err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -81,7 +82,7 @@ func (x *session) run(parent context.Context) error {
 			break
 		}
 		x.service.become(fmt.Errorf("no streams yet of %v; is the watcher running?", missing))
-		wait(ctx, search)
+		sleep.For(ctx, search)
 	}
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -425,7 +426,7 @@ func (x *session) put(ctx context.Context, m events.Message, id string) (sequenc
 			klog.FromContext(ctx).Error(err, "Dropped a shadow's message that is too large for the bus", "subject", m.Subject)
 			return 0, nil
 		}
-		wait(ctx, again)
+		sleep.For(ctx, again)
 	}
 	return 0, err
 }

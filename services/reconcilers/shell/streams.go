@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -198,12 +199,4 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 }
 
 // pause waits before a retry, so that a loop does not spin while the bus is unreachable.
-func pause(ctx context.Context) {
-	const while = 250 * time.Millisecond
-	timer := time.NewTimer(while)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}
+func pause(ctx context.Context) { sleep.For(ctx, 250*time.Millisecond) }

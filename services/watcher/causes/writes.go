@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/watcher/versions"
 )
@@ -112,7 +113,7 @@ func (c *Writes) Listen(ctx context.Context, b bus.Peers, watched func(kinds.Nam
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot subscribe to the writers' announcements")
 			c.endAllWrites()
-			pause(ctx, listenAgain)
+			sleep.For(ctx, listenAgain)
 		}
 	}
 }
@@ -332,13 +333,4 @@ func (c *Writes) Heard() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.heard
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

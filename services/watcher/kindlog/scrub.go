@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -45,7 +46,7 @@ type scrubber struct {
 // holes of each pass that no gap records.
 func Scrub(ctx context.Context, b bus.Bus, kind kinds.Name, found func([]events.Hole)) {
 	for wait := scrubFirst + rand.N(scrubFirst); ; wait = scrubEvery {
-		pause(ctx, wait)
+		sleep.For(ctx, wait)
 		if ctx.Err() != nil {
 			return
 		}
@@ -83,7 +84,7 @@ func (s *scrubber) pass(ctx context.Context) ([]events.Hole, error) {
 		if err := s.window(ctx, held); err != nil {
 			return nil, err
 		}
-		pause(ctx, s.pause)
+		sleep.For(ctx, s.pause)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -158,13 +159,4 @@ func (s *scrubber) check(ctx context.Context, m events.Message) error {
 		s.found = append(s.found, h)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/watcher/causes"
 	"github.com/millrace/millrace/services/watcher/kindlog"
@@ -217,7 +218,7 @@ func (k *Reflector) Run(ctx context.Context) {
 		if errors.Is(err, bus.ErrNoStream) || errors.Is(err, bus.ErrSettings) || source.Absent(err) {
 			k.ensured, k.kind = false, k.want()
 		}
-		pause(ctx, p.Next(err))
+		sleep.For(ctx, p.Next(err))
 	}
 }
 
@@ -311,13 +312,4 @@ func newBackoff(longest time.Duration) *backoff.ExponentialBackOff {
 	return backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstPause), backoff.WithMaxInterval(longest),
 		backoff.WithMultiplier(2), backoff.WithMaxElapsedTime(0))
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/services/watcher/kindlog"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -122,7 +123,7 @@ func TestHowPausesGrow(t *testing.T) {
 	began := time.Now()
 	ended, cancel := context.WithCancel(t.Context())
 	if cancel(); true {
-		pause(ended, time.Hour)
+		sleep.For(ended, time.Hour)
 	}
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("what is ended pauses for %v", took)

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/kindlog"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -152,7 +153,7 @@ func (k *Reflector) complete(ctx context.Context, log bus.State) (bool, error) {
 //
 // Errors: bus.ErrOvertaken, when the log grows after all.
 func (k *Reflector) staysShorter(ctx context.Context, log bus.State, lost uint64) error {
-	for end := time.Now().Add(shorterLogPatience); time.Now().Before(end); pause(ctx, shorterLogPoll) {
+	for end := time.Now().Add(shorterLogPatience); time.Now().Before(end); sleep.For(ctx, shorterLogPoll) {
 		now, err := k.bus.StreamState(ctx, subject.LogStream(k.kind.Name))
 		if err != nil {
 			return fmt.Errorf("look at the log of %s: %w", k.kind.Name, err)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/trace"
 )
 
@@ -165,13 +166,13 @@ func (a *Announcer) Run(ctx context.Context) {
 		for ctx.Err() == nil {
 			if err := a.bus.Listen(ctx, trace.HeardBy(a.id), a.receive); err != nil {
 				a.log.Warn("cannot subscribe to the watchers' requests", "err", err)
-				wait(ctx, trace.RollEvery)
+				sleep.For(ctx, trace.RollEvery)
 			}
 		}
 	})
 	for ctx.Err() == nil {
 		a.sendInFlight()
-		wait(ctx, trace.RollEvery)
+		sleep.For(ctx, trace.RollEvery)
 	}
 }
 
@@ -188,13 +189,4 @@ func (a *Announcer) sendInFlight() {
 	open := slices.AppendSeq(make([]string, 0, len(a.open)), maps.Keys(a.open))
 	slices.Sort(open)
 	a.send(trace.Roll{Writer: a.id, Open: open}.Encode())
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

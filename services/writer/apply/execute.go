@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/growstack"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -54,7 +55,7 @@ func (d *Client) Execute(ctx context.Context, a Actor, p *plan.Plan, holds func(
 				if pause := d.pauseBefore(patient, r); pause > 0 {
 					waiting++
 					d.config.Metrics.retries.WithLabelValues(a.Controller, string(r.Verb)).Inc()
-					go func() { sleep(resting, pause); due <- r }()
+					go func() { sleep.For(resting, pause); due <- r }()
 				} else {
 					next = append(next, r)
 				}
@@ -115,16 +116,6 @@ func (t *retryBudget) take(ctx context.Context, p *plan.Plan, got answered) {
 	got.response.Spent = time.Now().Add(got.response.RetryAfter).After(t.until)
 	if ctx.Err() == nil || got.response.Code != 0 {
 		p.Answer(got.command, got.response)
-	}
-}
-
-// sleep waits for a time, or until the context ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

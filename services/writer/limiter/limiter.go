@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/limits"
 	"github.com/millrace/millrace/services/writer/plan"
@@ -88,7 +89,7 @@ func (l *Limiter) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := l.follow(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("cannot count the writes; limited turns wait", "err", err)
-			wait(ctx, time.Second)
+			sleep.For(ctx, time.Second)
 		}
 	}
 }
@@ -168,7 +169,7 @@ func (l *Limiter) awaitCount(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(countPatience); ; wait(ctx, countPoll) {
+	for end := time.Now().Add(countPatience); ; sleep.For(ctx, countPoll) {
 		l.mu.Lock()
 		counted := l.counted
 		l.mu.Unlock()
@@ -191,13 +192,4 @@ func (l *Limiter) Written(m events.Message, results []events.Result) []events.Wr
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.window.Counts(m.Sequence, results)
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // Client opens arenas on one cluster.
@@ -309,12 +311,8 @@ func Parallel(workers, n int, do func(int) error) error {
 
 // Rest waits, so that the cluster can become quiet.
 func Rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if !sleep.For(ctx, d) {
 		return ctx.Err()
 	}
+	return nil
 }

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // Options are the options of a crowd.
@@ -137,18 +139,7 @@ func reason(err error) string {
 
 // rest waits for about that long, and reports whether the context is still alive.
 func rest(ctx context.Context, r *rand.Rand, about time.Duration) bool {
-	return sleep(ctx, about/2+time.Duration(r.Int64N(int64(about)+1)))
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return sleep.For(ctx, about/2+time.Duration(r.Int64N(int64(about)+1)))
 }
 
 // insist retries do until it succeeds or the context ends, for actions that must not be
@@ -161,7 +152,7 @@ func insist(ctx context.Context, do func(context.Context) error) bool {
 		if err == nil {
 			return true
 		}
-		if !sleep(ctx, 250*time.Millisecond) {
+		if !sleep.For(ctx, 250*time.Millisecond) {
 			return false
 		}
 	}

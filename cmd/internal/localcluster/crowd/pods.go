@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // somePod is a random pod of one of the worker's objects.
@@ -97,7 +99,7 @@ func (w *worker) endRuns(ctx context.Context) error {
 // Bind binds each new claim to a volume, as persistentvolume-binder-controller would, until the
 // context ends: the pods of StatefulSets wait for it.
 func (c *Crowd) Bind(ctx context.Context) {
-	for sleep(ctx, c.options.Pause/4) {
+	for sleep.For(ctx, c.options.Pause/4) {
 		claims, err := c.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			continue

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/millrace/millrace/pkg/events/sleep"
 )
 
 // Sample is how long it took to replace one deleted pod.
@@ -109,7 +111,7 @@ func (p *Probe) sample(ctx context.Context) bool {
 	defer cancel()
 	err := p.client.CoreV1().Pods(p.namespace).Delete(trying, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
 	if err != nil {
-		return sleep(ctx, 100*time.Millisecond) // perhaps the pod was deleted; the next sample waits until all run
+		return sleep.For(ctx, 100*time.Millisecond) // perhaps the pod was deleted; the next sample waits until all run
 	}
 	created := time.Time{}
 	if !p.until(ctx, func() bool {
@@ -163,7 +165,7 @@ func (p *Probe) until(ctx context.Context, holds func() bool) bool {
 func (p *Probe) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = p.watch(ctx) // retried, from a new list
-		sleep(ctx, 50*time.Millisecond)
+		sleep.For(ctx, 50*time.Millisecond)
 	}
 }
 
