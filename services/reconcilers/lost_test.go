@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -73,18 +74,18 @@ func TestLostTurnsAreMadeAgain(t *testing.T) {
 	registry.MustRegister(w.start(ctx).Collectors()...)
 	turns := subject.TurnStream("copies")
 	w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
-	eventually(t, "the first turn is stored", func() bool { return w.stored(ctx, turns) == 1 })
+	eventually.True(t, eventually.Long, "the first turn is stored", func() bool { return w.stored(ctx, turns) == 1 })
 	w.say(ctx, kinds.ConfigMaps.Kind, "second", "c")
-	eventually(t, "the second turn is stored", func() bool { return w.stored(ctx, turns) == 2 })
+	eventually.True(t, eventually.Long, "the second turn is stored", func() bool { return w.stored(ctx, turns) == 2 })
 	if err := b.Truncate(turns, 1); err != nil {
 		t.Fatal(err)
 	}
 	w.writing(ctx, t, 0)
-	eventually(t, "both have their copy", func() bool {
+	eventually.True(t, eventually.Long, "both have their copy", func() bool {
 		created := w.creates()
 		return created["first"] == 1 && created["second"] == 1
 	})
-	eventually(t, "the loss is reported", func() bool { return losses(t, registry) > 0 })
+	eventually.True(t, eventually.Long, "the loss is reported", func() bool { return losses(t, registry) > 0 })
 }
 
 // gauged returns the values of a controller's gauge, by kind.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
@@ -19,8 +20,8 @@ const namespaces = 50
 // more than one create.
 func (w *world) done(ctx context.Context, t *testing.T) {
 	t.Helper()
-	eventually(t, "every namespace has its copy", func() bool { return len(w.creates()) == namespaces })
-	eventually(t, "every turn has its outcome", func() bool { return w.quiet(ctx) })
+	eventually.True(t, eventually.Long, "every namespace has its copy", func() bool { return len(w.creates()) == namespaces })
+	eventually.True(t, eventually.Long, "every turn has its outcome", func() bool { return w.quiet(ctx) })
 	for at, n := range w.creates() {
 		if n != 1 {
 			t.Errorf("%s has %d creates, want 1", at, n)
@@ -69,7 +70,7 @@ func TestWorkSurvivesReplicas(t *testing.T) {
 						continue
 					}
 					r := w.start(ctx, controller)
-					eventually(t, "a create", func() bool { return len(w.creates()) > before })
+					eventually.True(t, eventually.Long, "a create", func() bool { return len(w.creates()) > before })
 					r.end()
 				}
 				w.start(ctx, controller)
@@ -92,7 +93,7 @@ func TestWorkSurvivesKills(t *testing.T) {
 				continue
 			}
 			r := w.start(ctx)
-			eventually(t, "a create", func() bool { return len(w.creates()) > before })
+			eventually.True(t, eventually.Long, "a create", func() bool { return len(w.creates()) > before })
 			r.kill()
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", i), "another")
 		}
@@ -111,7 +112,7 @@ func TestRemadeStreamsGiveNoCreates(t *testing.T) {
 				w.start(ctx, controller)
 				for i := range namespaces {
 					if i == namespaces-1 {
-						eventually(t, "most are created", func() bool { return len(w.creates()) == namespaces-1 })
+						eventually.True(t, eventually.Long, "most are created", func() bool { return len(w.creates()) == namespaces-1 })
 						w.remake(ctx, kinds.ServiceAccounts.Kind)
 						w.remake(ctx, kinds.ConfigMaps.Kind)
 					}
@@ -138,8 +139,8 @@ func TestFirstListIsAwaited(t *testing.T) {
 		}
 		w.start(ctx)
 		w.remake(ctx, kinds.ServiceAccounts.Kind)
-		eventually(t, "the one that is missing is created", func() bool { return len(w.creates()) > 0 })
-		eventually(t, "every turn has its outcome", func() bool { return w.quiet(ctx) })
+		eventually.True(t, eventually.Long, "the one that is missing is created", func() bool { return len(w.creates()) > 0 })
+		eventually.True(t, eventually.Long, "every turn has its outcome", func() bool { return w.quiet(ctx) })
 		if got := w.creates(); len(got) != 1 || got["ns0"] != 1 {
 			t.Errorf("creates are %v, want one in ns0", got)
 		}
@@ -150,7 +151,7 @@ func TestChecksAndMetrics(t *testing.T) {
 	onEach(t, func(ctx context.Context, t *testing.T, w *world) {
 		s := w.start(ctx)
 		w.writing(ctx, t, 0)
-		eventually(t, "healthy", func() bool {
+		eventually.True(t, eventually.Long, "healthy", func() bool {
 			for _, check := range s.Checks() {
 				if check() != nil {
 					return false
@@ -162,7 +163,7 @@ func TestChecksAndMetrics(t *testing.T) {
 		registry.MustRegister(s.Collectors()...)
 		for at := 0; !counted(t, registry); at++ {
 			w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", at), "map")
-			eventually(t, "a create", func() bool { return len(w.creates()) > at })
+			eventually.True(t, eventually.Long, "a create", func() bool { return len(w.creates()) > at })
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
@@ -26,7 +27,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 				}
 				w.writing(ctx, t, 0)
 				for _, r := range all {
-					eventually(t, "healthy", r.healthy)
+					eventually.True(t, eventually.Long, "healthy", r.healthy)
 				}
 				const rounds = 10
 				began := time.Now()
@@ -38,7 +39,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 							w.say(ctx, kinds.ConfigMaps.Kind, fmt.Sprint("ns", round*namespaces+i), fmt.Sprint("map", n))
 						}
 					}
-					eventually(t, "every namespace has its copy", func() bool { return len(w.creates()) == (round+1)*namespaces })
+					eventually.True(t, eventually.Long, "every namespace has its copy", func() bool { return len(w.creates()) == (round+1)*namespaces })
 					before := overtaken
 					stored, overtaken = 0, 0
 					for _, r := range all {

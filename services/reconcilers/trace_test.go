@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -20,7 +21,7 @@ func caused(n int) events.Trace {
 // turnOf waits for the turn of a namespace.
 func (w *world) turnOf(ctx context.Context, namespace string) (turn events.Turn, m events.Message) {
 	w.t.Helper()
-	eventually(w.t, "a turn of "+namespace+" is stored", func() (ok bool) {
+	eventually.True(w.t, eventually.Long, "a turn of "+namespace+" is stored", func() (ok bool) {
 		var err error
 		m, ok, err = w.bus.Last(ctx, subject.TurnStream("copies"), subject.Turn("copies", events.LaneWrite, events.Key{Name: namespace}))
 		return ok && err == nil
@@ -75,7 +76,7 @@ func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
 		if got := trace.Context(turn.Trace).TraceID(); got != trace.Context(caused(1)).TraceID() {
 			t.Errorf("the turn is in trace %v", got)
 		}
-		eventually(t, "the span of the turn", func() bool {
+		eventually.True(t, eventually.Long, "the span of the turn", func() bool {
 			for _, s := range r.Named("send TURN_copies") {
 				if s.Context.SpanID() == trace.Context(turn.Trace).SpanID() && s.Attributes[trace.Sequence] == fmt.Sprint(m.Sequence) {
 					return true
@@ -84,7 +85,7 @@ func TestATurnIsInTheTraceOfItsNewestCause(t *testing.T) {
 			return false
 		})
 		want := "[send TURN_copies reconcile copies process EV_configmaps]"
-		eventually(t, "the way back is "+want, func() bool { return fmt.Sprint(wayBack(r.Spans(), turn)) == want })
+		eventually.True(t, eventually.Long, "the way back is "+want, func() bool { return fmt.Sprint(wayBack(r.Spans(), turn)) == want })
 	})
 }
 

@@ -294,17 +294,3 @@ func (w *world) start(ctx context.Context, controllers ...reconcile.Any) replica
 		end()
 	}}
 }
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(5 * time.Minute)
-	for !holds() {
-		select {
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
@@ -51,7 +52,7 @@ func (s *scene) looks(n int) (looks int) {
 func (s *scene) age() {
 	s.Helper()
 	stored := time.Now()
-	s.eventually("age", func() bool { return time.Since(stored) > waited })
+	eventually.True(s, eventually.Long, "age", func() bool { return time.Since(stored) > waited })
 }
 
 // judged repeats a scenario until it succeeds, unless it fails without an unforeseen expiry. A

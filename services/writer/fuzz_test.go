@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
@@ -66,7 +67,7 @@ func FuzzTurn(f *testing.F) {
 		before := len(api.Requests())
 		sequence, err := b.Put(t.Context(), m, fmt.Sprint("turn ", outcomes))
 		s.must(err)
-		s.eventually("outcome of "+string(m.Data), func() bool { return s.outcomes() > outcomes })
+		eventually.True(s, eventually.Long, "outcome of "+string(m.Data), func() bool { return s.outcomes() > outcomes })
 		outcomes++
 		if n := s.outcomes(); n != outcomes {
 			t.Errorf("%d turns have %d outcomes", outcomes, n)

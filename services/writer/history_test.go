@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -112,7 +113,7 @@ func (w *witnessed) Work(ctx context.Context, job bus.Work, handle func(bus.Deli
 // attached waits until the writers' consumer has passed the past turns.
 func (s *scene) attached() {
 	s.Helper()
-	s.eventually("consumer behind the past", func() bool {
+	eventually.True(s, eventually.Long, "consumer behind the past", func() bool {
 		all, err := s.bus.(bus.Archive).Consumers(s.Context(), subject.TurnStream(controller))
 		s.must(err)
 		return len(all) == 1 && all[0].Pending == 0
@@ -136,7 +137,7 @@ func TestRedeliveryOfEverything(t *testing.T) {
 			s := newJetStreamScene(t)
 			s.past(*historical)
 			stored := time.Now()
-			s.eventually("age", func() bool { return time.Since(stored) > since+time.Second })
+			eventually.True(s, eventually.Long, "age", func() bool { return time.Since(stored) > since+time.Second })
 			forget(s)
 			before := s.outcomes()
 			line := &witnessed{Bus: s.bus}
@@ -166,7 +167,7 @@ func TestRedeliveryOfTheRecentPast(t *testing.T) {
 	before := s.outcomes()
 	s.writer(func(c *writer.Config) { c.Since = time.Hour })
 	s.live(50)
-	s.eventually("answer to everything", func() bool { return s.unanswered() == 0 })
+	eventually.True(s, eventually.Long, "answer to everything", func() bool { return s.unanswered() == 0 })
 	if got := s.outcomes() - before; got != 50 {
 		t.Errorf("%d outcomes of 50 live turns", got)
 	}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -126,7 +127,7 @@ func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
 			if obj := <-known; (obj != nil) != (what == "as it is") || obj != nil && obj.GetUID() != "rs" {
 				t.Errorf("it is held against %+v", obj)
 			}
-			s.eventually("outcome", func() bool { return s.outcomes() == 1 })
+			eventually.True(s, eventually.Long, "outcome", func() bool { return s.outcomes() == 1 })
 			for _, r := range s.api.Requests() {
 				if r.Method != http.MethodGet {
 					t.Errorf("%s %s was made", r.Method, r.Path)

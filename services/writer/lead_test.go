@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -119,7 +120,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 		t.Fatalf("without the Lease there are %d outcomes, and a writer says that it leads with %d", n, leads())
 	}
 	first := one.begin(7)
-	s.eventually("heartbeat of the holder", func() bool { return leads() == 7 })
+	eventually.True(s, eventually.Long, "heartbeat of the holder", func() bool { return leads() == 7 })
 	if o := s.outcome("early"); o.Results[0].Status != events.Refused || o.Results[0].Reason != "Stale" || !strings.Contains(o.Results[0].Message, "token 0 ") {
 		t.Errorf("the result of a turn of no term is %+v", o.Results[0])
 	}
@@ -129,7 +130,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 	}
 	close(first.end)
 	s.must(<-first.ended)
-	s.eventually("heartbeat without the Lease", func() bool { return leads() == 0 })
+	eventually.True(s, eventually.Long, "heartbeat without the Lease", func() bool { return leads() == 0 })
 	s.store("late", decidedUnder(7), creates("late", 1)...)
 	time.Sleep(quiet)
 	if s.api.Get(pods+"late-0") != nil {
@@ -163,7 +164,7 @@ func TestAnUnleasedControllerNeedsNoLease(t *testing.T) {
 	m.Subject = subject.Turn(free, turn.Lane, turn.Key)
 	_, err = s.bus.Put(t.Context(), m, "")
 	s.must(err)
-	s.eventually("pod of a controller without a Lease", func() bool { return s.api.Get(pods+"web-0") != nil })
+	eventually.True(s, eventually.Long, "pod of a controller without a Lease", func() bool { return s.api.Get(pods+"web-0") != nil })
 }
 
 // holdRequests has the API server answer no create until goOn is closed; begun is closed at the first. Other

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
@@ -63,7 +64,7 @@ func TestWritesBeyondALimitAreHeld(t *testing.T) {
 	if applied, held := heldIn(s.outcome("next")); applied != 0 || held != 1 {
 		t.Error("another writer does not count what is on record")
 	}
-	s.eventually("Event about it", func() bool {
+	eventually.True(s, eventually.Long, "Event about it", func() bool {
 		for _, r := range s.api.Requests() {
 			if r.Method == http.MethodPost && strings.HasPrefix(r.Path, strings.TrimSuffix(told, "/")) && strings.Contains(string(r.Body), "the write limit") {
 				return true

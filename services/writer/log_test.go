@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -49,9 +50,9 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	s, log := newScene(t), &book{}
 	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
 	s.store("web", traced, creates("web", 1)...)
-	s.eventually("outcome of what succeeds", func() bool { return s.outcomes() == 1 })
+	eventually.True(s, eventually.Long, "outcome of what succeeds", func() bool { return s.outcomes() == 1 })
 	at := s.store("db", traced, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
-	s.eventually("outcome of what does not", func() bool { return s.outcomes() == 2 })
+	eventually.True(s, eventually.Long, "outcome of what does not", func() bool { return s.outcomes() == 2 })
 	stop() // the turns in flight are finished
 	line := log.line(t, "a turn did not succeed")
 	if line == nil {
@@ -76,7 +77,7 @@ func TestARefusalPerRetryIsOneLine(t *testing.T) {
 	stop := s.writer(func(c *writer.Config) { c.Log = slog.New(slog.NewJSONHandler(log, nil)) })
 	for attempt := 1; attempt <= 5; attempt++ {
 		s.store("db", func(turn *events.Turn) { turn.Attempt = attempt }, events.Command{Verb: events.VerbDelete, Kind: "secrets", Version: "v1", Namespace: "ns", Name: "x"})
-		s.eventually("outcome", func() bool { return s.outcomes() == uint64(attempt) })
+		eventually.True(s, eventually.Long, "outcome", func() bool { return s.outcomes() == uint64(attempt) })
 	}
 	stop()
 	if n := strings.Count(log.text.String(), "a turn did not succeed"); n != 1 {

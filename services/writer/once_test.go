@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
@@ -51,7 +52,7 @@ func turnOf(t *testing.T, key string, change func(*events.Turn), commands ...eve
 // outcomeOf waits for the outcome of one turn of a key.
 func (s *scene) outcomeOf(key string, turn uint64) (o events.Outcome) {
 	s.Helper()
-	s.eventually(fmt.Sprintf("an outcome of turn %d", turn), func() bool {
+	eventually.True(s, eventually.Long, fmt.Sprintf("an outcome of turn %d", turn), func() bool {
 		o = s.outcome(key)
 		return o.Turn == turn
 	})
@@ -82,7 +83,7 @@ func TestARepetitionTakesTheTurnsPlace(t *testing.T) {
 			}
 		}
 	}
-	s.eventually("answer to all", func() bool { return s.unanswered() == 0 })
+	eventually.True(s, eventually.Long, "answer to all", func() bool { return s.unanswered() == 0 })
 	if got := s.outcomes(); got != keys {
 		t.Errorf("%d outcomes, want those of the %d repetitions alone", got, keys)
 	}
@@ -115,7 +116,7 @@ func TestAgeIsThatOfTheBus(t *testing.T) {
 		s := newScene(t)
 		old := s.say(turnOf(t, "old", nil, creates("old", 1)...))
 		stored := time.Now()
-		s.eventually("age", func() bool { return time.Since(stored) > time.Second })
+		eventually.True(s, eventually.Long, "age", func() bool { return time.Since(stored) > time.Second })
 		s.writer(func(c *writer.Config) {
 			c.MaxAge, c.Clock = time.Second, clocktesting.NewFakePassiveClock(time.Now().Add(wrong))
 		})
@@ -167,7 +168,7 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	}
 	tell("500", 1)
 	tries := 0
-	s.eventually("a turn of the old epoch refused", func() bool {
+	eventually.True(s, eventually.Long, "a turn of the old epoch refused", func() bool {
 		tries++ // the writer looks once a second
 		key := fmt.Sprint("old-", tries)
 		r := s.outcomeOf(key, s.say(turnOf(t, key, seen(nil), creates(key, 1)...))).Results[0]
@@ -189,7 +190,7 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 	s.writer()
 	var old uint64
 	tries := 0
-	s.eventually("a turn of the old epoch waiting", func() bool {
+	eventually.True(s, eventually.Long, "a turn of the old epoch waiting", func() bool {
 		tries++ // the writer may not be listening yet
 		s.must(storageepoch.Say(s.bus, storageepoch.Claim{Epoch: 1, By: "watcher"}))
 		key := fmt.Sprint("old-", tries)
@@ -234,7 +235,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 	if made := s.api.Created(pods + "web-0"); made != 0 {
 		t.Errorf("made %d times", made)
 	}
-	s.eventually("alarm", func() bool { return alarms(t, registry, "Damaged") == 1 })
+	eventually.True(s, eventually.Long, "alarm", func() bool { return alarms(t, registry, "Damaged") == 1 })
 }
 
 // An outcome that cannot be read proves nothing: the writer checks the redelivered turn.
@@ -249,8 +250,8 @@ func TestADamagedOutcomeIsNone(t *testing.T) {
 	m.Data[0] ^= 1
 	s.say(m)
 	s.writer()
-	s.eventually("pod", func() bool { return s.api.Created(pods+"web-0") == 1 })
-	s.eventually("readable outcome", func() bool { return s.outcomes() == 2 })
+	eventually.True(s, eventually.Long, "pod", func() bool { return s.api.Created(pods+"web-0") == 1 })
+	eventually.True(s, eventually.Long, "readable outcome", func() bool { return s.outcomes() == 2 })
 	if o := s.outcome("web"); o.Turn != at || !o.OK() {
 		t.Errorf("%+v", o)
 	}
@@ -364,9 +365,9 @@ func TestAWriterThatIsCutOffLetsGo(t *testing.T) {
 	}
 	s.api.Remove(pods + "web-2") // by a user
 	close(goOn)
-	s.eventually("answer to the first writer", func() bool { return s.api.Answered("POST /api/v1/namespaces/ns/pods") >= 4 })
+	eventually.True(s, eventually.Long, "answer to the first writer", func() bool { return s.api.Answered("POST /api/v1/namespaces/ns/pods") >= 4 })
 	held := time.Now()
-	s.eventually("long enough for more requests", func() bool { return time.Since(held) > time.Second })
+	eventually.True(s, eventually.Long, "long enough for more requests", func() bool { return time.Since(held) > time.Second })
 	for i := range 3 {
 		if made := s.api.Created(fmt.Sprint(pods, "web-", i)); made != 1 {
 			t.Errorf("pod %d was made %d times", i, made)

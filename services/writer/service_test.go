@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -131,7 +132,7 @@ func (s *scene) store(key string, change func(*events.Turn), commands ...events.
 func (s *scene) outcome(key string) events.Outcome {
 	s.Helper()
 	var found events.Outcome
-	s.eventually("an outcome of "+key, func() bool {
+	eventually.True(s, eventually.Long, "an outcome of "+key, func() bool {
 		at := subject.Outcome(controller, events.LaneWrite, events.Key{Namespace: "ns", Name: key})
 		m, ok, err := s.bus.Last(s.Context(), subject.OutcomeStream(controller), at)
 		s.must(err)
@@ -141,19 +142,6 @@ func (s *scene) outcome(key string) events.Outcome {
 		return ok
 	})
 	return found
-}
-
-func (s *scene) eventually(what string, so func() bool) {
-	s.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !so(); {
-		if time.Now().After(deadline) {
-			s.Fatalf("no %s in time", what)
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-s.Context().Done():
-		}
-	}
 }
 
 func (s *scene) outcomes() uint64 {
@@ -182,7 +170,7 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 			t.Errorf("%s is made as %q", r.Path, as)
 		}
 	}
-	s.eventually("Event for each create", func() bool { return strings.Count(strings.Join(s.api.Paths(), "\n"), told) == 3 })
+	eventually.True(s, eventually.Long, "Event for each create", func() bool { return strings.Count(strings.Join(s.api.Paths(), "\n"), told) == 3 })
 	for _, path := range s.api.Paths() {
 		event := s.api.Get(path)
 		if source, _ := event["source"].(map[string]any); strings.HasPrefix(path, told) && source["component"] != controller {
@@ -210,7 +198,7 @@ func TestWritersShareAndSurviveEachOther(t *testing.T) {
 		key := fmt.Sprintf("web%d", i)
 		s.store(key, nil, creates(key, each)...)
 	}
-	s.eventually("work done", func() bool { return s.outcomes() > 3 })
+	eventually.True(s, eventually.Long, "work done", func() bool { return s.outcomes() > 3 })
 	stop()
 	for i := range keys {
 		key := fmt.Sprintf("web%d", i)
@@ -306,7 +294,7 @@ func TestWhatIsNotCarriedOut(t *testing.T) {
 	s.store("web", nil, creates("web", 1)...)
 	s.writer()
 	s.outcome("web")
-	s.eventually("answer to what was redelivered", func() bool { return s.unanswered() == 0 })
+	eventually.True(s, eventually.Long, "answer to what was redelivered", func() bool { return s.unanswered() == 0 })
 	if got := s.outcomes(); got != 2 {
 		t.Errorf("%d outcomes, want one for the settled turn and one for the new one", got)
 	}
@@ -362,7 +350,7 @@ func TestChecksTellWhetherTurnsAreTaken(t *testing.T) {
 		t.Error("a writer that was never started takes turns")
 	}
 	s.must(checks["writer-bus"]())
-	s.eventually("answer of the API server", func() bool { return checks["writer-api"]() == nil })
+	eventually.True(s, eventually.Long, "answer of the API server", func() bool { return checks["writer-api"]() == nil })
 	s.api.Close()
 	if checks["writer-api"]() == nil {
 		t.Error("an API server that is not there is healthy")
@@ -442,7 +430,7 @@ func TestAWriterIsReadyWhileItTakesTurns(t *testing.T) {
 	s.started = func(w *writer.Service) { s.service = w }
 	stop := s.writer()
 	ready := s.service.Checks()["writer"]
-	s.eventually("ready writer", func() bool { return ready() == nil })
+	eventually.True(s, eventually.Long, "ready writer", func() bool { return ready() == nil })
 	stop()
 	if err := ready(); err == nil || err.Error() != "stopped" {
 		t.Errorf("when it has stopped: %v", err)
@@ -488,7 +476,7 @@ func TestHowTurnsAreTaken(t *testing.T) {
 	s.store("web", func(t *events.Turn) { t.Seen = events.Position{kinds.Pods.Name: 1} }, creates("web", 1)...)
 	s.outcome("web")
 	before := line.pods.Load()
-	s.eventually("look at the epoch of pods", func() bool { return line.pods.Load() > before+1 })
+	eventually.True(s, eventually.Long, "look at the epoch of pods", func() bool { return line.pods.Load() > before+1 })
 }
 
 // The writer finishes its turns in flight when it stops, if that does not take too long.
@@ -510,7 +498,7 @@ func TestAWriterFinishesWhatItHas(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { stop(); close(ended) }()
 	ready := s.service.Checks()["writer"]
-	s.eventually("end of taking turns", func() bool { return ready() != nil })
+	eventually.True(s, eventually.Long, "end of taking turns", func() bool { return ready() != nil })
 	close(goOn)
 	<-ended
 	if outcomes := s.outcomes(); outcomes != 1 || s.api.Created(pods+"web-0") != 1 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -32,7 +33,7 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	// While they discover each other, and one of them has not reached the API server yet, a writer
 	// may have turns for which it does not rank first.
 	first, divided := 0, time.Now()
-	s.eventually("division of the turns", func() bool {
+	eventually.True(s, eventually.Long, "division of the turns", func() bool {
 		of := 0
 		if active(t, services[1]) {
 			of = 1
@@ -50,14 +51,14 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	s.outcome("in-flight")
 	s.store("after", nil, creates("after", 1)...)
 	s.outcome("after")
-	s.eventually("turns that fall to the writer with an API server", func() bool { return !active(t, services[first]) && active(t, services[1-first]) })
+	eventually.True(s, eventually.Long, "turns that fall to the writer with an API server", func() bool { return !active(t, services[first]) && active(t, services[1-first]) })
 	for _, name := range []string{"before-0", "in-flight-0", "in-flight-1", "after-0"} {
 		if n := s.api.Created(pods + name); n != 1 {
 			t.Errorf("%s was created %d times", name, n)
 		}
 	}
 	cut[first].Store(false)
-	s.eventually("return of the turns", func() bool { return active(t, services[first]) && !active(t, services[1-first]) })
+	eventually.True(s, eventually.Long, "return of the turns", func() bool { return active(t, services[first]) && !active(t, services[1-first]) })
 }
 
 // active reports whether a writer has the controller's turns, by its metrics.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
 )
@@ -31,7 +32,7 @@ func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 		s.store(fmt.Sprint("web", i), nil, creates(fmt.Sprint("web", i), 1)...)
 		s.storeOf(another, fmt.Sprint("job", i))
 		if i == keys/2 {
-			s.eventually("outcomes", func() bool { return s.outcomes() > 3 })
+			eventually.True(s, eventually.Long, "outcomes", func() bool { return s.outcomes() > 3 })
 			stop()
 		}
 	}
@@ -40,7 +41,7 @@ func TestWritersOfDisjointControllersWorkSideBySide(t *testing.T) {
 			t.Errorf("web%d: %+v", i, o)
 		}
 	}
-	s.eventually("outcomes of the other controller", func() bool {
+	eventually.True(s, eventually.Long, "outcomes of the other controller", func() bool {
 		state, err := s.bus.StreamState(t.Context(), subject.OutcomeStream(another))
 		s.must(err)
 		return state.Messages == keys

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer"
@@ -53,7 +54,7 @@ func (s *scene) heard() func() []trace.Write {
 			}
 		})
 	}()
-	s.eventually("listener", func() bool { // what is said before that is lost
+	eventually.True(s, eventually.Long, "listener", func() bool { // what is said before that is lost
 		s.must(s.bus.Broadcast(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		mu.Lock()
 		defer mu.Unlock()
@@ -97,7 +98,7 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 	s.writer(tracedBy(r, trace.Limits{}))
 	sequence := s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent, Writes: 2} }, quietCreates("web", 2)...)
 	o := s.outcome("web")
-	s.eventually("span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
+	eventually.True(s, eventually.Long, "span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
 	turn := r.Named("process TURN_" + controller)[0]
 	if turn.Parent.SpanID().String() != "b7ad6b7169203331" || turn.Attributes[trace.Sequence] != fmt.Sprint(sequence) || turn.Attributes[trace.Outcome] != "applied" || turn.Failure != "" {
 		t.Errorf("the turn's span is %+v", turn)
@@ -124,7 +125,7 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 	if failed != 1 {
 		t.Errorf("%d requests failed, want 1", failed)
 	}
-	s.eventually("two writes are told of", func() bool { return len(heard()) >= 2 })
+	eventually.True(s, eventually.Long, "two writes are told of", func() bool { return len(heard()) >= 2 })
 	for i, w := range heard() {
 		if w.UID != o.Results[i].UID && w.UID != o.Results[1-i].UID || trace.Context(w.Trace).TraceID() != turn.Context.TraceID() || w.Ends {
 			t.Errorf("told of %+v", w)
@@ -140,7 +141,7 @@ func TestCommandsBeyondTheLimitHaveTracesOfTheirOwn(t *testing.T) {
 	s.writer(tracedBy(r, trace.Limits{Fanout: 2}))
 	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietCreates("web", 5)...)
 	s.outcome("web")
-	s.eventually("span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
+	eventually.True(s, eventually.Long, "span of the turn", func() bool { return len(r.Named("process TURN_"+controller)) == 1 })
 	want := "(orphan) writer: process TURN_" + controller + "\n  writer: " + creating + " ×2\nwriter: " + creating + " [1 links] ×3\n"
 	if got := r.Tree(); got != want {
 		t.Errorf("the traces are\n%swant\n%s", got, want)
@@ -160,7 +161,7 @@ func TestWhatIsNotSampledIsToldOf(t *testing.T) {
 	s.writer(tracedBy(r, trace.Limits{}))
 	s.store("web", nil, quietCreates("web", 1)...)
 	o := s.outcome("web")
-	s.eventually("the write is told of", func() bool { return len(heard()) > 0 })
+	eventually.True(s, eventually.Long, "the write is told of", func() bool { return len(heard()) > 0 })
 	if w := heard(); len(w) != 1 || w[0].UID != o.Results[0].UID || w[0].Trace != (events.Trace{}) || len(r.Spans()) != 0 {
 		t.Errorf("told of %+v; the traces are\n%s", w, r.Tree())
 	}
@@ -177,7 +178,7 @@ func TestAnEndIsTold(t *testing.T) {
 		Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "web-0", If: &events.If{UID: "u0"},
 	})
 	s.outcome("web")
-	s.eventually("the write is told of", func() bool { return len(heard()) > 0 })
+	eventually.True(s, eventually.Long, "the write is told of", func() bool { return len(heard()) > 0 })
 	if w := heard()[0]; w.UID != "u0" || !w.Ends || w.Trace.Parent == "" {
 		t.Errorf("told of %+v", w)
 	}
@@ -201,7 +202,7 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 			}
 		})
 	}()
-	s.eventually("listener", func() bool { // what is said before that is lost
+	eventually.True(s, eventually.Long, "listener", func() bool { // what is said before that is lost
 		s.must(s.bus.Broadcast(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		return len(listening) > 0
 	})
@@ -241,7 +242,7 @@ func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
 	close(held)
 	s.writer(tracedBy(r, trace.Limits{}))
 	s.outcome("web")
-	s.eventually("span of each delivery", func() bool { return len(r.Named("process TURN_"+controller)) == 2 })
+	eventually.True(s, eventually.Long, "span of each delivery", func() bool { return len(r.Named("process TURN_"+controller)) == 2 })
 	deliveries := map[string]bool{}
 	for _, span := range r.Named("process TURN_" + controller) {
 		deliveries[span.Attributes[trace.Delivery]] = true

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -34,12 +35,12 @@ func TestBitsOfTheFiles(t *testing.T) {
 	w.open()
 	stop := w.watch()
 	log := subject.LogStream("pods")
-	w.eventually("the pods are told", func() bool { return len(w.read(log)) >= 41 })
+	eventually.True(w, patience, "the pods are told", func() bool { return len(w.read(log)) >= 41 })
 	for i := range 60 {
 		w.api.put(podName(i%20), fmt.Sprint("node-", i))
 	}
 	w.api.remove(podName(39))
-	w.eventually("the changes are told", func() bool {
+	eventually.True(w, patience, "the changes are told", func() bool {
 		at, err := w.bus.StreamState(t.Context(), log)
 		return err == nil && at.Last >= 41+61
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -372,7 +373,7 @@ func (w *world) told(reason string) {
 	}
 	var holes []string
 	next := uint64(1)
-	w.eventually("a gap says that "+reason, func() bool {
+	eventually.True(w, patience, "a gap says that "+reason, func() bool {
 		holes, next = w.gaps(next)
 		return strings.Contains(strings.Join(holes, "\n"), reason)
 	})
@@ -382,7 +383,7 @@ func (w *world) told(reason string) {
 // the census of the last message agrees.
 func (w *world) whole() {
 	w.Helper()
-	w.eventually("a reader that starts finds what exists", func() bool {
+	eventually.True(w, patience, "a reader that starts finds what exists", func() bool {
 		there, err := w.start()
 		return err == nil && maps.Equal(there, w.api.versions())
 	})

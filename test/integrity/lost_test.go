@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -72,7 +73,7 @@ func (w *world) change() (last uint64) {
 		w.api.put(podName(i%30), fmt.Sprint("node-", i))
 	}
 	w.settle()
-	w.eventually("the log has all", func() bool {
+	eventually.True(w, patience, "the log has all", func() bool {
 		log, err := w.bus.StreamState(w.Context(), subject.LogStream("pods"))
 		last = log.Last
 		return err == nil && last >= 31+90

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"k8s.io/client-go/rest"
@@ -184,7 +185,7 @@ func (w *world) views() []map[string]string {
 // settle waits until the controller's view is the real state.
 func (w *world) settle() {
 	w.Helper()
-	w.eventually("the controller is shown what there is", w.settled)
+	eventually.True(w, patience, "the controller is shown what there is", w.settled)
 }
 
 func (w *world) settled() bool {
@@ -221,21 +222,6 @@ func difference(have, want map[string]string) string {
 	return strings.Join(text[:min(3, len(text))], ", ")
 }
 
-func (w *world) eventually(what string, holds func() bool) {
-	w.Helper()
-	end := time.NewTimer(patience)
-	defer end.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-end.C:
-			w.Fatalf("after %v still not: %s", patience, what)
-		case <-tick.C:
-		}
-	}
-}
-
 // gaps are the bodies of the log's gaps from a sequence on, and next is the sequence at which
 // to go on.
 func (w *world) gaps(from uint64) (holes []string, next uint64) {
@@ -260,7 +246,7 @@ func (w *world) read(name string) []events.Message {
 // to go on. It reads a stream again that was recreated meanwhile.
 func (w *world) readFrom(name string, from uint64) (all []events.Message, next uint64) {
 	w.Helper()
-	w.eventually("stream "+name+" can be read", func() bool {
+	eventually.True(w, patience, "stream "+name+" can be read", func() bool {
 		var err error
 		all, next, err = w.try(name, from)
 		if err != nil && !errors.Is(err, bus.ErrNoStream) {
@@ -315,7 +301,7 @@ func (w *world) image() string {
 	w.Helper()
 	dir := w.TempDir()
 	// Files come and go while they are copied.
-	w.eventually("the store is copied", func() bool {
+	eventually.True(w, patience, "the store is copied", func() bool {
 		return os.RemoveAll(dir) == nil && os.CopyFS(dir, os.DirFS(w.store)) == nil
 	})
 	return dir

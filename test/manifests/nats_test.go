@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/pkg/events/access"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/port"
 )
@@ -124,7 +125,7 @@ func (all *trio) password(user string) string {
 // and have the settings that the record needs.
 func TestStockServers(t *testing.T) {
 	all := startTrio(t)
-	eventually(t, "three servers find each other", func() bool {
+	eventually.True(t, patience, "three servers find each other", func() bool {
 		for _, s := range all.servers {
 			if s.NumRoutes() == 0 || !s.JetStreamIsCurrent() {
 				return false
@@ -209,7 +210,7 @@ func (all *trio) monitored(t *testing.T, ca string) {
 // authority, cannot join the cluster.
 func TestNoStrangeServerJoins(t *testing.T) {
 	all := startTrio(t)
-	eventually(t, "three servers find each other", func() bool { return all.servers[0].NumRoutes() > 0 && all.servers[1].NumRoutes() > 0 })
+	eventually.True(t, patience, "three servers find each other", func() bool { return all.servers[0].NumRoutes() > 0 && all.servers[1].NumRoutes() > 0 })
 	known := func() (names []string) {
 		for _, s := range all.servers {
 			routes, err := s.Routez(&server.RoutezOptions{})
@@ -233,7 +234,7 @@ func TestNoStrangeServerJoins(t *testing.T) {
 			o.ServerName, o.Cluster.Port, o.JetStream = "stranger", server.RANDOM_PORT, false
 			change(o)
 		})
-		eventually(t, "a server "+name+" is refused, and refused again", func() bool { return all.refusals.Load() >= before+2 })
+		eventually.True(t, patience, "a server "+name+" is refused, and refused again", func() bool { return all.refusals.Load() >= before+2 })
 		if found := strings.Join(known(), " "); strings.Contains(found, "stranger") {
 			t.Errorf("a server %s has joined: %s", name, found)
 		}
@@ -256,12 +257,3 @@ func (r *refusals) Warnf(string, ...any)   {}
 func (r *refusals) Fatalf(string, ...any)  {}
 func (r *refusals) Debugf(string, ...any)  {}
 func (r *refusals) Tracef(string, ...any)  {}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for until := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("not in %v: %s", patience, what)
-		}
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -65,7 +66,7 @@ func TestReplicasWithTheShadowsRights(t *testing.T) {
 		must(t, err)
 		_, err = teller.Say(t.Context(), d)
 		must(t, err)
-		eventually(t, "the missing pod of "+set+" is found", func() string { return findings(t, all, name)[set].lacks() })
+		eventually.Complete(t, patience, "the missing pod of "+set+" is found", func() string { return findings(t, all, name)[set].lacks() })
 	}
 	lacking("first")
 	leaves["one"]()
@@ -128,7 +129,7 @@ func lookOnAs(t *testing.T, id string, b *stream.Bus) (leave func()) {
 	})
 	leave = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(leave)
-	eventually(t, id+" compares", func() string {
+	eventually.Complete(t, patience, id+" compares", func() string {
 		for what, check := range service.Checks() {
 			if err := check(); err != nil {
 				return fmt.Sprintf("%s: %v", what, err)

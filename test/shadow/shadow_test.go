@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/beside"
@@ -86,7 +87,7 @@ func text(e standing.Example) string {
 // behind, and those changes could belong to the scene before.
 func (s *site) rests(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "no pod is on its way out", func() string {
+	eventually.Complete(t, patience, "no pod is on its way out", func() string {
 		pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -116,7 +117,7 @@ func (s *site) life(t *testing.T, namespace string) {
 	s.settled(t, namespace, "web", second)
 	background := metav1.DeletePropagationBackground
 	must(t, s.kube.AppsV1().Deployments(namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &background}))
-	eventually(t, "nothing of web is left", func() string { return s.pods(t, namespace, "web", 0) })
+	eventually.Complete(t, patience, "nothing of web is left", func() string { return s.pods(t, namespace, "web", 0) })
 }
 
 func (s *site) pausing(t *testing.T, namespace string) {
@@ -124,7 +125,7 @@ func (s *site) pausing(t *testing.T, namespace string) {
 	s.patch(t, namespace, "paused", `{"spec":{"paused":true}}`)
 	s.image(t, namespace, "paused", second)
 	s.patch(t, namespace, "paused", `{"spec":{"replicas":4}}`)
-	eventually(t, "the paused one has grown", func() string { return s.pods(t, namespace, "paused", 4) })
+	eventually.Complete(t, patience, "the paused one has grown", func() string { return s.pods(t, namespace, "paused", 4) })
 	s.patch(t, namespace, "paused", `{"spec":{"paused":false}}`)
 	s.settled(t, namespace, "paused", second)
 }
@@ -138,7 +139,7 @@ func (s *site) healing(t *testing.T, namespace string) {
 	free := []byte(`{"metadata":{"labels":{"app":"free"}}}`)
 	_, err = s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods.Items[1].Name, types.MergePatchType, free, metav1.PatchOptions{})
 	must(t, err)
-	eventually(t, "three others are there", func() string { return s.pods(t, namespace, "hurt", 3) })
+	eventually.Complete(t, patience, "three others are there", func() string { return s.pods(t, namespace, "hurt", 3) })
 	s.settled(t, namespace, "hurt", first)
 }
 
@@ -164,7 +165,7 @@ func (s *site) sparing(t *testing.T, namespace, name string) {
 	}
 	s.patch(t, namespace, name, `{"spec":{"replicas":2}}`)
 	s.settled(t, namespace, name, first)
-	eventually(t, "the two that cost the most are left", func() string {
+	eventually.Complete(t, patience, "the two that cost the most are left", func() string {
 		left, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), these)
 		if err != nil {
 			return err.Error()
@@ -199,7 +200,7 @@ func (s *site) forgetting(t *testing.T, namespace string) {
 		s.image(t, namespace, "short", image)
 		s.settled(t, namespace, "short", image)
 	}
-	eventually(t, "two sets are left", func() string {
+	eventually.Complete(t, patience, "two sets are left", func() string {
 		sets, err := s.kube.AppsV1().ReplicaSets(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=short"})
 		if err != nil || len(sets.Items) != 2 {
 			return fmt.Sprint(len(sets.Items), err)
@@ -213,10 +214,10 @@ func (s *site) sets(t *testing.T, namespace string) {
 	set := replicaSet(application("alone", 10, first))
 	_, err := s.kube.AppsV1().ReplicaSets(namespace).Create(t.Context(), set, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "ten are ready", func() string { return s.ready(t, namespace, "alone", 10) })
+	eventually.Complete(t, patience, "ten are ready", func() string { return s.ready(t, namespace, "alone", 10) })
 	for _, left := range []int32{8, 6, 4, 3} { // each scale-down makes other pods surplus
 		s.scaleSet(t, namespace, "alone", left)
-		eventually(t, fmt.Sprint(left, " are left"), func() string { return s.ready(t, namespace, "alone", left) })
+		eventually.Complete(t, patience, fmt.Sprint(left, " are left"), func() string { return s.ready(t, namespace, "alone", left) })
 	}
 }
 
@@ -226,7 +227,7 @@ func (s *site) refusals(t *testing.T, _ string) {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"pods": quantity("2")}}}
 	quota, err := s.kube.CoreV1().ResourceQuotas(namespace).Create(t.Context(), quota, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the quota is in force", func() string {
+	eventually.Complete(t, patience, "the quota is in force", func() string {
 		q, err := s.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), "two", metav1.GetOptions{})
 		if err != nil || q.Status.Hard == nil {
 			return fmt.Sprint("no status yet ", err)
@@ -236,14 +237,14 @@ func (s *site) refusals(t *testing.T, _ string) {
 	})
 	_, err = s.kube.AppsV1().ReplicaSets(namespace).Create(t.Context(), replicaSet(application("rich", 4, first)), metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the refusal is reported", func() string {
+	eventually.Complete(t, patience, "the refusal is reported", func() string {
 		set, err := s.kube.AppsV1().ReplicaSets(namespace).Get(t.Context(), "rich", metav1.GetOptions{})
 		if err != nil || len(set.Status.Conditions) == 0 {
 			return fmt.Sprint("no condition ", err)
 		}
 		return ""
 	})
-	eventually(t, "the quota is raised", func() string {
+	eventually.Complete(t, patience, "the quota is raised", func() string {
 		q, err := s.kube.CoreV1().ResourceQuotas(namespace).Get(t.Context(), "two", metav1.GetOptions{})
 		if err == nil {
 			q.Spec.Hard["pods"] = quantity("9")
@@ -254,14 +255,14 @@ func (s *site) refusals(t *testing.T, _ string) {
 		}
 		return ""
 	})
-	eventually(t, "four are ready", func() string { return s.ready(t, namespace, "rich", 4) })
+	eventually.Complete(t, patience, "four are ready", func() string { return s.ready(t, namespace, "rich", 4) })
 }
 
 // caughtUp waits until the shadow has compared the last write.
 func (s *site) caughtUp(t *testing.T, namespace string) {
 	t.Helper()
 	s.deploy(t, namespace, "last", 1)
-	eventually(t, "the last write has been compared, and nothing is open", func() string {
+	eventually.Complete(t, patience, "the last write has been compared, and nothing is open", func() string {
 		d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), "last", metav1.GetOptions{})
 		must(t, err)
 		parities, err := standing.New(s.bus).Parities(t.Context(), both[:1], standing.Compared{Show: report.Agreements, Most: 1000})
@@ -376,7 +377,7 @@ func (s *site) lookOn(t *testing.T, wrong ...mutant) {
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
-	eventually(t, "the mutants look on", func() string {
+	eventually.Complete(t, patience, "the mutants look on", func() string {
 		for _, check := range service.Checks() {
 			if err := check(); err != nil {
 				return err.Error()
@@ -396,7 +397,7 @@ func (s *site) foundOut(t *testing.T, namespace string) {
 	played, scenes := time.Now(), 0
 	for _, m := range mutants() {
 		name := m.Describe().Name
-		within(t, patience, name+" is found out", func() string { // scenes are seen for nothing while the order is doubtful
+		eventually.Complete(t, patience, name+" is found out", func() string { // scenes are seen for nothing while the order is doubtful
 			parities, err := standing.New(s.bus).Parities(t.Context(), []string{name}, standing.Compared{})
 			must(t, err)
 			if len(parities) == 0 {

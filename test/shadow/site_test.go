@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream"
 )
 
@@ -112,31 +113,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// eventually waits until missing returns nothing.
-func eventually(t *testing.T, what string, missing func() string) {
-	t.Helper()
-	within(t, patience, what, missing)
-}
-
-func within(t *testing.T, long time.Duration, what string, missing func() string) {
-	t.Helper()
-	deadline := time.NewTimer(long)
-	defer deadline.Stop()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lacks := missing()
-		if lacks == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("never: %s: %s", what, lacks)
-		case <-tick.C:
-		}
-	}
-}
-
 // application is a Deployment as a user would write it.
 func application(name string, replicas int32, image string) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
@@ -162,7 +138,7 @@ func (s *site) patch(t *testing.T, namespace, name, how string) {
 // settled waits until a Deployment has all of its pods and no others.
 func (s *site) settled(t *testing.T, namespace, name, image string) {
 	t.Helper()
-	eventually(t, name+" has rolled out", func() string {
+	eventually.Complete(t, patience, name+" has rolled out", func() string {
 		d, err := s.kube.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

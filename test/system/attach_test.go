@@ -100,7 +100,7 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 		s.createPod(t, name, pod, corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}, Volumes: ofClaim()})
 	}
 	lists := func(node string, wants int) {
-		eventually(t, fmt.Sprintf("%s lists %d volumes", node, wants), func() string {
+		within(t, patience, fmt.Sprintf("%s lists %d volumes", node, wants), func() string {
 			n, err := s.kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 			if err == nil && (len(n.Status.VolumesAttached) != wants || wants > 0 && n.Status.VolumesAttached[0].Name != attachName) {
 				return fmt.Sprintf("it lists %v", n.Status.VolumesAttached)
@@ -109,7 +109,7 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 		})
 	}
 	says := func(pod, reason, message string) {
-		eventually(t, pod+" says "+reason, func() string {
+		within(t, patience, pod+" says "+reason, func() string {
 			told, err := s.eventsOf(t, name, pod, reason)
 			if err == nil && (len(told) != 1 || !strings.HasPrefix(told[0].Message, message) || told[0].Source.Component != "attachdetach-controller") {
 				return fmt.Sprintf("%d things are said", len(told))
@@ -136,7 +136,7 @@ func TestVolumesFollowTheirPods(t *testing.T) {
 	says("web-2", "SuccessfulAttachVolume", `AttachVolume.Attach succeeded for volume "disk-1"`)
 	must(t, pods.Delete(t.Context(), "web-2", metav1.DeleteOptions{GracePeriodSeconds: &at}))
 	lists("disks-2", 0)
-	eventually(t, "nothing is attached any more", func() string {
+	within(t, patience, "nothing is attached any more", func() string {
 		all, err := s.kube.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(all.Items) > 0 {
 			return fmt.Sprintf("there are %d attachments", len(all.Items))

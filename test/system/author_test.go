@@ -294,7 +294,7 @@ func (a *authors) judge(r asker, name string) (good, known bool) {
 // history waits until the record has the last of the changes, and returns the object's history.
 func (a *authors) history(r asker, last changedBy) (h record.History) {
 	a.Helper()
-	eventually(a.T, fmt.Sprintf("version %s of %s is on record", last.version, last.object), func() string {
+	within(a.T, patience, fmt.Sprintf("version %s of %s is on record", last.version, last.object), func() string {
 		out, err := r.ask(a.T, "history", last.object, "--limit=0", "--output=json")
 		if err != nil {
 			return err.Error()
@@ -312,7 +312,7 @@ func (a *authors) history(r asker, last changedBy) (h record.History) {
 // ours: only our controllers write a ReplicaSet, and the record attributes each of its versions to a turn.
 func (a *authors) ours(r asker, app string) {
 	a.Helper()
-	eventually(a.T, "every version of the replica set is a controller's", func() string {
+	within(a.T, patience, "every version of the replica set is a controller's", func() string {
 		sets, err := a.kube.AppsV1().ReplicaSets(a.namespace).List(a.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 		must(a.T, err)
 		if len(sets.Items) != 1 || sets.Items[0].Status.Replicas != 2 {
@@ -332,7 +332,7 @@ func (a *authors) ours(r asker, app string) {
 func (a *authors) audited(r asker, file string) {
 	a.Helper()
 	var c record.Cause
-	eventually(a.T, "the audit log tells who deleted the pod", func() string {
+	within(a.T, patience, "the audit log tells who deleted the pod", func() string {
 		out, err := r.ask(a.T, "why", "pod/delete", "--audit-log="+file, "--output=json")
 		if err != nil {
 			return err.Error()

@@ -114,7 +114,7 @@ func (a *autoscaled) autoscale(t *testing.T, name string, metric autoscalingv2.M
 // metrics up to date meanwhile.
 func (a *autoscaled) comesTo(t *testing.T, name string, want int32) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s has %d replicas", name, want), func() string {
+	within(t, patience, fmt.Sprintf("%s has %d replicas", name, want), func() string {
 		if missing := a.measure(t, name); missing != "" {
 			return missing
 		}
@@ -159,7 +159,7 @@ func (a *autoscaled) put(t *testing.T, of schema.GroupVersionResource, kind, nam
 	o.SetKind(kind)
 	o.SetName(name)
 	o.SetLabels(labels)
-	eventually(t, "the metric of "+name+" can be written", func() string {
+	within(t, patience, "the metric of "+name+" can be written", func() string {
 		_, err := a.dynamic.Resource(of).Namespace(a.namespace).Apply(t.Context(), name, o, metav1.ApplyOptions{FieldManager: "meter", Force: true})
 		return ask(err)
 	})
@@ -168,7 +168,7 @@ func (a *autoscaled) put(t *testing.T, of schema.GroupVersionResource, kind, nam
 // says waits until a condition of an autoscaler has a text.
 func (a *autoscaled) says(t *testing.T, name, want string) {
 	t.Helper()
-	eventually(t, name+" says "+want, func() string {
+	within(t, patience, name+" says "+want, func() string {
 		h, err := a.kube.AutoscalingV2().HorizontalPodAutoscalers(a.namespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -188,7 +188,7 @@ func (a *autoscaled) says(t *testing.T, name, want string) {
 // tells waits for an Event.
 func (a *autoscaled) tells(t *testing.T, name, want string) {
 	t.Helper()
-	eventually(t, name+" tells "+want, func() string {
+	within(t, patience, name+" tells "+want, func() string {
 		all, err := a.kube.CoreV1().Events(a.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name=" + name})
 		told := ""
 		if err == nil {

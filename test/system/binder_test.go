@@ -68,7 +68,7 @@ func (s *storage) volume(name, class, size string, claim *corev1.PersistentVolum
 // bound waits until a claim and a volume are bound to each other, in spec and status.
 func (s *storage) bound(claim, volume string) {
 	s.t.Helper()
-	eventually(s.t, claim+" is bound to "+volume, func() string {
+	within(s.t, patience, claim+" is bound to "+volume, func() string {
 		c, err := s.kube.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -87,7 +87,7 @@ func (s *storage) bound(claim, volume string) {
 // told waits for an Event about a claim.
 func (s *storage) told(claim, reason, message string) {
 	s.t.Helper()
-	eventually(s.t, claim+" is told "+reason, func() string {
+	within(s.t, patience, claim+" is told "+reason, func() string {
 		told, err := s.eventsOf(s.t, s.name, claim, reason)
 		if err != nil {
 			return err.Error()
@@ -104,7 +104,7 @@ func (s *storage) told(claim, reason, message string) {
 // asked waits until the annotations of a claim ask the provisioner of a class for a volume.
 func (s *storage) asked(claim, class string) (c *corev1.PersistentVolumeClaim) {
 	s.t.Helper()
-	eventually(s.t, "a volume is asked for "+claim, func() string {
+	within(s.t, patience, "a volume is asked for "+claim, func() string {
 		var err error
 		c, err = s.kube.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
 		if err == nil && (c.Annotations["volume.kubernetes.io/storage-provisioner"] != "example.com/"+class || c.Annotations["volume.beta.kubernetes.io/storage-provisioner"] != "example.com/"+class) {
@@ -147,7 +147,7 @@ func TestClaimsGetVolumes(t *testing.T) {
 	s.bound("late", "binding-late")
 
 	must(t, claims.Delete(t.Context(), "data", metav1.DeleteOptions{}))
-	eventually(t, "the volume of a claim that is gone is released", func() string {
+	within(t, patience, "the volume of a claim that is gone is released", func() string {
 		v, err := volumes.Get(t.Context(), "binding-large", metav1.GetOptions{})
 		if err == nil && v.Status.Phase != corev1.VolumeReleased {
 			return "it is " + string(v.Status.Phase)
@@ -161,7 +161,7 @@ func TestClaimsGetVolumes(t *testing.T) {
 	_, err = volumes.Patch(t.Context(), "binding-free", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	must(t, err)
 	s.told("data", "ClaimLost", "Bound claim has lost its PersistentVolume")
-	eventually(t, "a claim whose volume is gone is lost", func() string {
+	within(t, patience, "a claim whose volume is gone is lost", func() string {
 		c, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 		if err == nil && c.Status.Phase != corev1.ClaimLost {
 			return "it is " + string(c.Status.Phase)

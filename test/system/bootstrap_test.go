@@ -68,7 +68,7 @@ func TestBootstrapTokensExpire(t *testing.T) {
 	must(t, err)
 	s.secretGoes(t, metav1.NamespaceSystem, "bootstrap-token-eeeeee")
 	s.secretGoes(t, metav1.NamespaceSystem, "bootstrap-token-ffffff")
-	eventually(t, "the last one expires", func() string {
+	within(t, patience, "the last one expires", func() string {
 		_, err := secrets.Get(t.Context(), last, metav1.GetOptions{})
 		left := gone(err)
 		if left == "" && time.Now().Before(soon) {
@@ -99,7 +99,7 @@ func TestClusterInfoIsSigned(t *testing.T) {
 	t.Cleanup(func() { must(t, maps.Delete(context.Background(), query.ClusterInfo, metav1.DeleteOptions{})) })
 	is := func(what, content string, ids ...string) {
 		t.Helper()
-		eventually(t, what, func() string {
+		within(t, patience, what, func() string {
 			now, err := maps.Get(t.Context(), query.ClusterInfo, metav1.GetOptions{})
 			must(t, err)
 			want := map[string]string{"kubeconfig": content, "mine": "x"}
@@ -151,7 +151,7 @@ func TestATokensLife(t *testing.T) {
 	t.Cleanup(func() { must(t, maps.Delete(context.Background(), query.ClusterInfo, metav1.DeleteOptions{})) })
 	is := func(what, want string) {
 		t.Helper()
-		eventually(t, what, func() string {
+		within(t, patience, what, func() string {
 			now, err := maps.Get(t.Context(), query.ClusterInfo, metav1.GetOptions{})
 			must(t, err)
 			if got := now.Data["jws-kubeconfig-aaaaaa"]; got != want {

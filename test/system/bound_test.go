@@ -44,7 +44,7 @@ func ofClaim() []corev1.Volume {
 // createPod creates a pod as soon as its namespace admits it.
 func (s *site) createPod(t *testing.T, namespace, name string, spec corev1.PodSpec) {
 	t.Helper()
-	eventually(t, "the pod can be created", func() string {
+	within(t, patience, "the pod can be created", func() string {
 		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
 		return made(err)
 	})

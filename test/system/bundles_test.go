@@ -45,13 +45,13 @@ func TestTheRootCertificateInABundle(t *testing.T) {
 		}
 		return ""
 	}
-	eventually(t, "the root certificate is published", published)
-	eventually(t, "the older bundle goes", func() string {
+	within(t, patience, "the root certificate is published", published)
+	within(t, patience, "the older bundle goes", func() string {
 		_, err := bundles.Get(t.Context(), "kubernetes.io:kube-apiserver-serving:older", metav1.GetOptions{})
 		return gone(err)
 	})
 	must(t, bundles.Delete(t.Context(), name, metav1.DeleteOptions{}))
-	eventually(t, "it is published again", published)
+	within(t, patience, "it is published again", published)
 	if _, err := bundles.Get(t.Context(), "example.com:signer:other", metav1.GetOptions{}); err != nil {
 		t.Errorf("the bundle of another signer: %v", err)
 	}

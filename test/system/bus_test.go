@@ -86,7 +86,7 @@ func TestNodesComeLate(t *testing.T) {
 	m := n.serveUnready()
 	says := func(p *service, what string) {
 		t.Helper()
-		eventually(t, p.Name+" says "+what, func() string {
+		within(t, patience, p.Name+" says "+what, func() string {
 			if log := tail(p.Log); !strings.Contains(log, what) {
 				return "it says " + log
 			}
@@ -102,7 +102,7 @@ func TestNodesComeLate(t *testing.T) {
 		says(m.services[name][0], "make the streams of")
 	}
 	// The services may have connected only to the other one of the two servers so far.
-	eventually(t, "a server without a cluster says so", func() string {
+	within(t, patience, "a server without a cluster says so", func() string {
 		code, text := n.servers[2].get(t, "/readyz")
 		switch {
 		case code == http.StatusOK:
@@ -208,7 +208,7 @@ func (n *nodes) api() jetstream.JetStream {
 // leader returns the server that leads a stream.
 func (n *nodes) leader(stream string) (leader int) {
 	n.t.Helper()
-	eventually(n.t, "the leader of "+stream, func() string {
+	within(n.t, patience, "the leader of "+stream, func() string {
 		info, err := n.api().Stream(n.t.Context(), stream)
 		if err != nil {
 			return err.Error()
@@ -229,7 +229,7 @@ func (n *nodes) mended() {
 	for _, server := range n.servers {
 		server.ready(n.t)
 	}
-	eventually(n.t, "every copy is complete", func() string {
+	within(n.t, patience, "every copy is complete", func() string {
 		list := n.api().ListStreams(n.t.Context())
 		missing, listed := "", map[string]bool{} // by the server that leads it, or still believes to
 		for info := range list.Info() {

@@ -199,7 +199,7 @@ func (s *site) plantVault(t *testing.T, m *together, name string, values canarie
 	owner, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner-of-" + name}}, metav1.CreateOptions{})
 	must(t, err)
 	vaults := s.dynamic.Resource(kindResource("vault")).Namespace(canaryArena)
-	eventually(t, "a custom object can be created", func() string {
+	within(t, patience, "a custom object can be created", func() string {
 		vault := customObject("vault", name, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
 		vault.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: `{"was":"` + values[copyOfCustom] + `"}`})
 		vault.Object["spec"] = map[string]any{"secret": values[ofCustom]}
@@ -225,7 +225,7 @@ func (s *site) page(t *testing.T, m *together) (text []byte) {
 		}
 	}
 	for _, ask := range asks {
-		eventually(t, "the page answers "+ask, func() string {
+		within(t, patience, "the page answers "+ask, func() string {
 			response, err := http.Get("http://" + address + "/api/" + ask)
 			if err != nil {
 				return err.Error()

@@ -146,7 +146,7 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 
 	// If the rule is off, the search finds the values, in every encoding.
 	m = s.run(t, "--redact=configmaps:")
-	eventually(t, "the ConfigMap is recorded", func() string {
+	within(t, patience, "the ConfigMap is recorded", func() string {
 		if len(read(t, connect(t, m.nats), "EV_configmaps")) == 0 {
 			return "there is no log"
 		}
@@ -179,7 +179,7 @@ func (s *site) refused(t *testing.T, m *together) {
 	for _, want := range []string{"configmaps 403", "pods 403", "replicasets.apps 403", "vaults." + churn + " 403", "vaults." + churn + " 422"} {
 		missing[want] = true
 	}
-	eventually(t, "everything is refused that is to be", func() string {
+	within(t, patience, "everything is refused that is to be", func() string {
 		for _, controller := range running() {
 			for _, message := range read(t, b, subject.OutcomeStream(controller)) {
 				var o events.Outcome
@@ -191,7 +191,7 @@ func (s *site) refused(t *testing.T, m *together) {
 		}
 		return strings.Join(slices.Sorted(maps.Keys(missing)), ", ")
 	})
-	eventually(t, "an Event says so of the kind without rules", func() string {
+	within(t, patience, "an Event says so of the kind without rules", func() string {
 		list, err := s.kube.CoreV1().Events(canaryArena).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Deployment,reason=ReplicaSetCreateError"})
 		if err != nil || len(list.Items) == 0 {
 			return fmt.Sprintf("there is none (%v)", err)

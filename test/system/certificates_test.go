@@ -69,7 +69,7 @@ func TestOldRequestsForCertificates(t *testing.T) {
 	t.Cleanup(func() { must(t, requests.Delete(context.Background(), "denied-now", metav1.DeleteOptions{})) })
 	denied("denied-now", time.Minute)
 	denied("denied-before", 2*time.Hour)
-	eventually(t, "the request that was denied before is deleted", func() string {
+	within(t, patience, "the request that was denied before is deleted", func() string {
 		_, err := requests.Get(t.Context(), "denied-before", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -105,7 +105,7 @@ func (s *site) permit(t *testing.T, group, role string) {
 	must(t, err)
 	for _, rule := range r.Rules {
 		resource, sub, _ := strings.Cut(rule.Resources[0], "/")
-		eventually(t, group+" has "+role, func() string {
+		within(t, patience, group+" has "+role, func() string {
 			review, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{Groups: []string{group}, ResourceAttributes: &authorizationv1.ResourceAttributes{
 					Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: sub,
@@ -141,7 +141,7 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 		t.Cleanup(func() { must(t, requests.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 	}
 	approved := func(name, message string) {
-		eventually(t, name+" is approved", func() string {
+		within(t, patience, name+" is approved", func() string {
 			r, err := requests.Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err.Error()
@@ -216,7 +216,7 @@ func TestOldRequestsForPodsCertificates(t *testing.T) {
 	made("now")
 	s.age(t, made("before"), "certificates.k8s.io/v1beta1", "PodCertificateRequest", "/registry/podcertificaterequests/default/before")
 	m := s.run(t, gate)
-	eventually(t, "the request that was made before is deleted", func() string {
+	within(t, patience, "the request that was made before is deleted", func() string {
 		_, err := requests.Get(t.Context(), "before", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -264,7 +264,7 @@ func (s *site) certified(t *testing.T, name string) (c *x509.Certificate) {
 	block, _ := pem.Decode(ca)
 	own, err := x509.ParseCertificate(block.Bytes)
 	must(t, err)
-	eventually(t, name+" has its certificate", func() string {
+	within(t, patience, name+" has its certificate", func() string {
 		r, err := s.kube.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || len(r.Status.Certificate) == 0 {
 			return fmt.Sprintf("it has none: %+v, %v", r.Status.Conditions, err)
@@ -329,7 +329,7 @@ func TestApprovedRequestsAreSigned(t *testing.T) {
 	if err != nil || who.Status.UserInfo.Username != "jane" {
 		t.Errorf("with the certificate the user is %+v, %v", who, err)
 	}
-	eventually(t, "what breaks the rules fails", func() string {
+	within(t, patience, "what breaks the rules fails", func() string {
 		r, err := requests.Get(t.Context(), "broken", metav1.GetOptions{})
 		must(t, err)
 		if n := len(r.Status.Conditions); n != 2 || r.Status.Conditions[1].Reason != "SignerValidationFailure" || r.Status.Conditions[1].Message != "DNS or IP subjectAltName is required" || len(r.Status.Certificate) > 0 {

@@ -58,7 +58,7 @@ func TestManifests(t *testing.T) {
 		}
 	}
 	s.kubectl(t, "delete", "deployments,statefulsets", "--all", "--namespace="+home)
-	eventually(t, "the pods of the services are gone", func() string {
+	within(t, patience, "the pods of the services are gone", func() string {
 		pods, err := s.kube.CoreV1().Pods(home).List(t.Context(), everything)
 		if err == nil && len(pods.Items) > 0 {
 			return pods.Items[0].Name + " is left"

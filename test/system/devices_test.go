@@ -34,7 +34,7 @@ func (s *site) lab(t *testing.T, name string) *lab {
 // pod creates a pod with one resource claim entry.
 func (l *lab) pod(name string, entry corev1.PodResourceClaim) *corev1.Pod {
 	l.t.Helper()
-	eventually(l.t, name+" can be created", func() string {
+	within(l.t, patience, name+" can be created", func() string {
 		_, err := l.kube.CoreV1().Pods(l.name).Create(l.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 			SchedulerName:  "the-test", // so that kube-scheduler does not bind it to a node with a kubelet
 			ResourceClaims: []corev1.PodResourceClaim{entry},
@@ -61,7 +61,7 @@ func (l *lab) allocate(name string, pods ...*corev1.Pod) {
 func (l *lab) allocateResult(name string, result resourcev1.DeviceRequestAllocationResult, pods ...*corev1.Pod) {
 	l.t.Helper()
 	claims := l.kube.ResourceV1().ResourceClaims(l.name)
-	eventually(l.t, name+" is allocated", func() string {
+	within(l.t, patience, name+" is allocated", func() string {
 		c, err := claims.Get(l.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -89,7 +89,7 @@ func (l *lab) bind(pod *corev1.Pod) {
 
 func (l *lab) end(pod *corev1.Pod) {
 	l.t.Helper()
-	eventually(l.t, pod.Name+" has ended", func() string {
+	within(l.t, patience, pod.Name+" has ended", func() string {
 		p, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -103,7 +103,7 @@ func (l *lab) end(pod *corev1.Pod) {
 // reserved waits until a claim is reserved for some pods, and has an allocation or none.
 func (l *lab) reserved(name string, allocated bool, pods ...string) {
 	l.t.Helper()
-	eventually(l.t, fmt.Sprintf("%s is reserved for %v, devices: %v", name, pods, allocated), func() string {
+	within(l.t, patience, fmt.Sprintf("%s is reserved for %v, devices: %v", name, pods, allocated), func() string {
 		c, err := l.kube.ResourceV1().ResourceClaims(l.name).Get(l.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -143,7 +143,7 @@ func TestDevicesOfPods(t *testing.T) {
 	claims := s.kube.ResourceV1().ResourceClaims(l.name)
 	template := "big"
 	web := l.pod("web", corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})
-	eventually(t, "the pod says that its template is missing", func() string {
+	within(t, patience, "the pod says that its template is missing", func() string {
 		told, err := s.kube.CoreV1().Events(l.name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedResourceClaimCreation"})
 		if err != nil {
 			return err.Error()
@@ -157,7 +157,7 @@ func TestDevicesOfPods(t *testing.T) {
 	})
 	l.template(template)
 	var made string
-	eventually(t, "the pod says what its claim is called", func() string {
+	within(t, patience, "the pod says what its claim is called", func() string {
 		p, err := s.kube.CoreV1().Pods(l.name).Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil || len(p.Status.ResourceClaimStatuses) != 1 {
 			return fmt.Sprintf("it says %+v, %v", p.Status.ResourceClaimStatuses, err)
@@ -173,7 +173,7 @@ func TestDevicesOfPods(t *testing.T) {
 	l.allocate(made, web)
 	l.bind(web)
 	l.end(web)
-	eventually(t, "the claim goes when its pod has ended", func() string {
+	within(t, patience, "the claim goes when its pod has ended", func() string {
 		_, err := claims.Get(t.Context(), made, metav1.GetOptions{})
 		return gone(err)
 	})
@@ -208,7 +208,7 @@ func (l *lab) publish(taint *resourcev1.DeviceTaint) {
 		slice.Spec.Devices[0].Taints = []resourcev1.DeviceTaint{*taint}
 	}
 	slices := l.kube.ResourceV1().ResourceSlices()
-	eventually(l.t, "the slice is published", func() string {
+	within(l.t, patience, "the slice is published", func() string {
 		is, err := slices.Get(l.t.Context(), slice.Name, metav1.GetOptions{})
 		if gone(err) == "" {
 			_, err = slices.Create(l.t.Context(), slice, metav1.CreateOptions{})
@@ -226,7 +226,7 @@ func (l *lab) publish(taint *resourcev1.DeviceTaint) {
 // told waits for an Event about a pod.
 func (l *lab) told(pod, reason, message string) {
 	l.t.Helper()
-	eventually(l.t, fmt.Sprintf("%s of %s is told", message, pod), func() string {
+	within(l.t, patience, fmt.Sprintf("%s of %s is told", message, pod), func() string {
 		told, err := l.kube.CoreV1().Events(l.name).List(l.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
 		if err != nil {
 			return err.Error()
@@ -256,7 +256,7 @@ func (l *lab) user(name string, tolerations ...resourcev1.DeviceToleration) *cor
 // leaves waits until a pod has the reason of its disruption in its status, and is deleted.
 func (l *lab) leaves(name string) {
 	l.t.Helper()
-	eventually(l.t, name+" says why it is disrupted, and is deleted", func() string {
+	within(l.t, patience, name+" says why it is disrupted, and is deleted", func() string {
 		p, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -332,7 +332,7 @@ func TestRulesTaintDevices(t *testing.T) {
 	must(t, err)
 	says := func(reason, message string) {
 		t.Helper()
-		eventually(t, "the rule says "+reason, func() string {
+		within(t, patience, "the rule says "+reason, func() string {
 			if rule, err = rules.Get(t.Context(), "broken", metav1.GetOptions{}); err != nil {
 				return err.Error()
 			}

@@ -71,7 +71,7 @@ func TestDoctor(t *testing.T) {
 	s := here(t)
 	s.holdManagersLease(t)
 	m := s.run(t)
-	eventually(t, "the service says at its start that a kube-controller-manager is active", func() string {
+	within(t, patience, "the service says at its start that a kube-controller-manager is active", func() string {
 		if log := tail(m.Log); !strings.Contains(log, `check="kube-controller-manager"`) {
 			return log
 		}
@@ -123,7 +123,7 @@ func (s *site) managersLease() coordinationclient.LeaseInterface {
 // that was killed holds it for fifteen more seconds.
 func (s *site) freeManagersLease(t *testing.T) {
 	t.Helper()
-	eventually(t, "an earlier test's Lease is gone", func() string {
+	within(t, patience, "an earlier test's Lease is gone", func() string {
 		if err := s.managersLease().Delete(t.Context(), managersLease, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 			return ask(err)
 		}
@@ -141,7 +141,7 @@ func (s *site) holdManagersLease(t *testing.T) {
 		}
 	})
 	holder, seconds, now := "kcm-of-a-test", int32(3600), metav1.NewMicroTime(time.Now())
-	eventually(t, "the Lease is held", func() string {
+	within(t, patience, "the Lease is held", func() string {
 		_, err := s.managersLease().Create(t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: managersLease},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
@@ -182,7 +182,7 @@ func (s *site) doctorWithoutRights(t *testing.T, nats string) {
 	_, err = roles.Update(t.Context(), fewer, metav1.UpdateOptions{})
 	must(t, err)
 	// The API server applies a change of a role with a delay.
-	eventually(t, "the missing rights are found", func() string {
+	within(t, patience, "the missing rights are found", func() string {
 		all, _ := s.doctor(t, nats, "--of=writer", writer)
 		others, _ := s.doctor(t, nats, "--of=watcher", watcher)
 		if all["rights-writer"].State != "failed" || others["rights-watcher"].State != "failed" {
@@ -218,7 +218,7 @@ func (s *site) doctorBesideManager(t *testing.T, nats, run string) {
 				t.Error(err)
 			}
 		}
-		eventually(t, "the pod is made", func() string {
+		within(t, patience, "the pod is made", func() string {
 			_, err := pods.Create(t.Context(), &corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"component": "kube-controller-manager"}},
 				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "kube-controller-manager", Image: "kcm", Command: []string{"kube-controller-manager", c.flag}}}},

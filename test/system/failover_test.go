@@ -74,7 +74,7 @@ func TestOutage(t *testing.T) {
 
 	t.Run("bus", func(t *testing.T) {
 		m.bus.kill(t)
-		eventually(t, "the services say that the bus is away, and need no restart", func() string {
+		within(t, patience, "the services say that the bus is away, and need no restart", func() string {
 			for _, name := range serviceNames {
 				p := m.services[name][0]
 				if code, text := p.get(t, "/readyz"); code != http.StatusInternalServerError {
@@ -104,7 +104,7 @@ func TestOutage(t *testing.T) {
 		p.ready(t)
 	}
 	must(t, s.kube.AppsV1().Deployments(a.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	eventually(t, "all is gone", func() string {
+	within(t, patience, "all is gone", func() string {
 		pods, err := s.kube.CoreV1().Pods(a.Namespace).List(t.Context(), everything)
 		if err == nil && len(pods.Items) > 0 {
 			return fmt.Sprintf("%d pods are left", len(pods.Items))
@@ -125,7 +125,7 @@ func (s *site) expectHeal(t *testing.T, namespace string) {
 		return list.Items, nil
 	}
 	var victim corev1.Pod
-	eventually(t, "three pods that stay", func() string {
+	within(t, patience, "three pods that stay", func() string {
 		now, err := pods()
 		if err != nil {
 			return err.Error()
@@ -139,7 +139,7 @@ func (s *site) expectHeal(t *testing.T, namespace string) {
 		return ""
 	})
 	must(t, s.kube.CoreV1().Pods(namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
-	eventually(t, "three running pods and not the deleted one", func() string {
+	within(t, patience, "three running pods and not the deleted one", func() string {
 		now, err := pods()
 		if err != nil {
 			return err.Error()

@@ -108,15 +108,15 @@ func (r *restored) define(t *testing.T, m *together, name string) {
 		r.namespace = name
 		r.open(t)
 	}
-	eventually(t, "define a kind", func() string { return made(r.defineKind(t.Context(), name)) })
+	within(t, patience, "define a kind", func() string { return made(r.defineKind(t.Context(), name)) })
 	objects := r.dynamic.Resource(kindResource(name)).Namespace(r.namespace)
-	eventually(t, "make an object of it", func() string {
+	within(t, patience, "make an object of it", func() string {
 		object := customObject(name, "one", metav1.OwnerReference{})
 		object.SetOwnerReferences(nil)
 		_, err := objects.Create(t.Context(), object, metav1.CreateOptions{})
 		return made(err)
 	})
-	eventually(t, "the record has it", func() string {
+	within(t, patience, "the record has it", func() string {
 		if said, err := r.told(t, m, "get", name+"s."+churn+"/one", "-n="+r.namespace); err != nil {
 			return said
 		}
@@ -128,11 +128,11 @@ func (r *restored) define(t *testing.T, m *together, name string) {
 func (r *restored) collected(t *testing.T, m *together) time.Duration {
 	t.Helper()
 	background := metav1.DeletePropagationBackground
-	eventually(t, "delete the Deployment", func() string {
+	within(t, patience, "delete the Deployment", func() string {
 		return ask(r.kube.AppsV1().Deployments(r.namespace).Delete(t.Context(), "lost", metav1.DeleteOptions{PropagationPolicy: &background}))
 	})
 	began := time.Now()
-	eventually(t, "its ReplicaSet and pods go", func() string {
+	within(t, patience, "its ReplicaSet and pods go", func() string {
 		sets, err := r.kube.AppsV1().ReplicaSets(r.namespace).List(t.Context(), everything)
 		if err != nil {
 			return err.Error()

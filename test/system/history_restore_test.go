@@ -63,7 +63,7 @@ func TestStorageIsRestored(t *testing.T) {
 	r.deploy(t, "late", 1) // a name that exists in no epoch so far
 	victim := there["kept"][0]
 	must(t, r.kube.CoreV1().Pods(r.namespace).Delete(t.Context(), victim.Name, metav1.DeleteOptions{}))
-	eventually(t, "a pod of the Deployment is replaced", func() string {
+	within(t, patience, "a pod of the Deployment is replaced", func() string {
 		now := r.pods(t)
 		if slices.ContainsFunc(now["kept"], func(p corev1.Pod) bool { return p.UID == victim.UID }) {
 			return "it is still there"
@@ -94,7 +94,7 @@ func (r *restored) open(t *testing.T) {
 
 func (r *restored) deploy(t *testing.T, name string, replicas int32) {
 	t.Helper()
-	eventually(t, "deploy "+name, func() string {
+	within(t, patience, "deploy "+name, func() string {
 		_, err := r.kube.AppsV1().Deployments(r.namespace).Create(t.Context(), deployment(replicaSet(name, replicas)), metav1.CreateOptions{})
 		return made(err)
 	})
@@ -111,7 +111,7 @@ func deployment(set *appsv1.ReplicaSet) *appsv1.Deployment {
 func (r *restored) scale(t *testing.T, name string, replicas int32) {
 	t.Helper()
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: r.namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}
-	eventually(t, "scale "+name, func() string {
+	within(t, patience, "scale "+name, func() string {
 		_, err := r.kube.AppsV1().Deployments(r.namespace).UpdateScale(t.Context(), name, scale, metav1.UpdateOptions{})
 		return ask(err)
 	})
@@ -122,7 +122,7 @@ func (r *restored) remove(t *testing.T, name string) {
 	t.Helper()
 	background := metav1.DeletePropagationBackground
 	must(t, r.kube.AppsV1().Deployments(r.namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}))
-	eventually(t, "nothing of "+name+" is left", func() string {
+	within(t, patience, "nothing of "+name+" is left", func() string {
 		sets, err := r.kube.AppsV1().ReplicaSets(r.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + name})
 		if err == nil && len(sets.Items) > 0 {
 			return sets.Items[0].Name + " is there"
@@ -161,7 +161,7 @@ func differs(pods map[string][]corev1.Pod, want map[string]int) string {
 
 func (r *restored) expectPods(t *testing.T, want map[string]int) (there map[string][]corev1.Pod) {
 	t.Helper()
-	eventually(t, "the pods that are asked for", func() string { there = r.pods(t); return differs(there, want) })
+	within(t, patience, "the pods that are asked for", func() string { there = r.pods(t); return differs(there, want) })
 	return there
 }
 
@@ -169,7 +169,7 @@ func (r *restored) expectPods(t *testing.T, want map[string]int) (there map[stri
 // be carried out for about a second longer, as docs/reliability.md says.
 func expectSettled(t *testing.T, b bus.Bus) {
 	t.Helper()
-	eventually(t, "every turn has its outcome", func() string {
+	within(t, patience, "every turn has its outcome", func() string {
 		for _, controller := range running() {
 			settled := map[string]uint64{}
 			for _, m := range read(t, b, subject.OutcomeStream(controller)) {
@@ -220,7 +220,7 @@ func (r *restored) history(t *testing.T, m *together, of string) string {
 
 func (r *restored) expectStatus(t *testing.T, want map[string]int32) {
 	t.Helper()
-	eventually(t, "every Deployment says what it has", func() string {
+	within(t, patience, "every Deployment says what it has", func() string {
 		list, err := r.kube.AppsV1().Deployments(r.namespace).List(t.Context(), everything)
 		if err != nil {
 			return err.Error()

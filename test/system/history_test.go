@@ -32,7 +32,7 @@ func TestStartOnALongHistory(t *testing.T) {
 	}
 	var made, deleted []write
 	// The API server answers a request before it writes it to the audit log.
-	eventually(t, "what made the pods is in the audit log", func() string {
+	within(t, patience, "what made the pods is in the audit log", func() string {
 		made, deleted = s.madeAndDeleted(t, since)
 		if len(made) < 3 {
 			return fmt.Sprintf("it has %v", made)

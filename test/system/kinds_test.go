@@ -70,7 +70,7 @@ func (s *site) largestCustomObject(t *testing.T, b bus.Bus, owner *corev1.Config
 	giant := customObject("giant", "giant", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
 	giant.Object["fields"] = map[string]any{"without": map[string]any{"schema": strings.Repeat("x", 1200<<10)}}
 	giants := s.dynamic.Resource(kindResource("giant")).Namespace(owner.Namespace)
-	eventually(t, "a large custom object can be created", func() string {
+	within(t, patience, "a large custom object can be created", func() string {
 		_, err := giants.Create(t.Context(), giant, metav1.CreateOptions{})
 		return made(err)
 	})
@@ -83,7 +83,7 @@ func (s *site) largestCustomObject(t *testing.T, b bus.Bus, owner *corev1.Config
 		t.Errorf("the bus has %d bytes in form %q, want the metadata, and that it says so", len(d.Body), d.Form)
 	}
 	must(t, s.kube.CoreV1().ConfigMaps(owner.Namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}))
-	eventually(t, "the large object goes with its large owner", func() string {
+	within(t, patience, "the large object goes with its large owner", func() string {
 		_, err := giants.Get(t.Context(), "giant", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -112,7 +112,7 @@ func (s *site) largestTemplate(t *testing.T, a *clustertest.Arena) {
 func told(t *testing.T, b bus.Bus, op events.Op, kind kinds.Name, object metav1.ObjectMeta) (found events.Delta) {
 	t.Helper()
 	ref := events.Ref{Kind: kind, Namespace: object.Namespace, Name: object.Name}
-	eventually(t, fmt.Sprintf("the bus has %v", ref), func() string {
+	within(t, patience, fmt.Sprintf("the bus has %v", ref), func() string {
 		m, there, err := b.Last(t.Context(), subject.LogStream(kind), subject.Delta(ref))
 		if errors.Is(err, bus.ErrNoStream) || (err == nil && !there) {
 			return "it has nothing of it"
@@ -197,7 +197,7 @@ func (s *site) useKind(ctx context.Context, namespace, name string) error {
 	return errors.Join(err, s.removeKind(context.WithoutCancel(ctx), name))
 }
 
-// repeat is eventually for goroutines other than the test's own.
+// repeat is within for goroutines other than the test's own.
 func repeat(ctx context.Context, what string, holds func() (missing string)) error {
 	again := time.NewTicker(200 * time.Millisecond)
 	defer again.Stop()

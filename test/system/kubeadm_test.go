@@ -157,7 +157,7 @@ func (s *site) classicRoles(t *testing.T, manifest string) string {
 // leads waits until a process that fits is the leader, and returns its name.
 func (s *site) leads(t *testing.T, what string, fits func(who string) bool) (leader string) {
 	t.Helper()
-	eventually(t, what+" leads", func() string {
+	within(t, patience, what+" leads", func() string {
 		lease, err := s.managersLease().Get(t.Context(), managersLease, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -182,7 +182,7 @@ func (s *site) actsAsKubeadms(t *testing.T, name string) {
 	_, err := nodes.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { must(t, nodes.Delete(context.Background(), name, metav1.DeleteOptions{})) })
-	eventually(t, "the node has a range", func() string {
+	within(t, patience, "the node has a range", func() string {
 		n, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

@@ -57,7 +57,7 @@ func TestPodsWhoseLabelsConflict(t *testing.T) {
 	}
 	says := func(pod, reason string, count int, message string) {
 		t.Helper()
-		eventually(t, pod+" is told of "+reason, func() string {
+		within(t, patience, pod+" is told of "+reason, func() string {
 			told, err := s.eventsOf(t, name, pod, reason)
 			if err != nil || len(told) != count {
 				return fmt.Sprintf("%d things are said (%v)", len(told), err)
@@ -73,7 +73,7 @@ func TestPodsWhoseLabelsConflict(t *testing.T) {
 	counts := func(pod1, value1, pod2, value2 string, there bool) {
 		t.Helper()
 		want := fmt.Sprintf(`selinux_warning_controller_selinux_volume_conflict{pod1_name="%s",pod1_namespace="labels",pod1_value="%s",pod2_name="%s",pod2_namespace="labels",pod2_value="%s",property="SELinuxLabel"} 1`+"\n", pod1, value1, pod2, value2)
-		eventually(t, fmt.Sprintf("the metric has %s and %s: %v", pod1, pod2, there), func() string {
+		within(t, patience, fmt.Sprintf("the metric has %s and %s: %v", pod1, pod2, there), func() string {
 			if code, text := m.get(t, "/metrics"); code != http.StatusOK || strings.Contains(text, want) != there {
 				return fmt.Sprintf("it answers %d, and not that", code)
 			}

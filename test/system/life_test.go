@@ -81,7 +81,7 @@ func playDeployment(t *testing.T, s *site) {
 		"ReplicaSet SuccessfulCreate replicaset-controller",
 		"ReplicaSet SuccessfulDelete replicaset-controller",
 	} {
-		eventually(t, "an Event "+want, func() string {
+		within(t, patience, "an Event "+want, func() string {
 			told, err := s.kube.CoreV1().Events(a.Namespace).List(t.Context(), everything)
 			if err != nil {
 				return err.Error()
@@ -112,20 +112,20 @@ func playNamespace(t *testing.T, s *site) {
 		}
 		return ""
 	}
-	eventually(t, "kube-root-ca.crt", published)
+	within(t, patience, "kube-root-ca.crt", published)
 	before, err := s.kube.CoreV1().ConfigMaps(a.Namespace).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 	must(t, err)
 	before.Data["ca.crt"] = "of a user"
 	_, err = s.kube.CoreV1().ConfigMaps(a.Namespace).Update(t.Context(), before, metav1.UpdateOptions{})
 	must(t, err)
-	eventually(t, "kube-root-ca.crt, after it was changed", published)
+	within(t, patience, "kube-root-ca.crt, after it was changed", published)
 
 	account, err := s.kube.CoreV1().ServiceAccounts(a.Namespace).Get(t.Context(), "default", metav1.GetOptions{})
 	must(t, err)
 	must(t, s.kube.CoreV1().ServiceAccounts(a.Namespace).Delete(t.Context(), "default", metav1.DeleteOptions{}))
 	must(t, s.kube.CoreV1().ConfigMaps(a.Namespace).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{}))
-	eventually(t, "kube-root-ca.crt, after it was deleted", published)
-	eventually(t, "the default service account, after it was deleted", func() string {
+	within(t, patience, "kube-root-ca.crt, after it was deleted", published)
+	within(t, patience, "the default service account, after it was deleted", func() string {
 		now, err := s.kube.CoreV1().ServiceAccounts(a.Namespace).Get(t.Context(), "default", metav1.GetOptions{})
 		if err == nil && now.UID == account.UID {
 			return "it is the old one"
@@ -147,7 +147,7 @@ func playQuota(t *testing.T, s *site) {
 		}
 		return nil
 	}
-	eventually(t, "the ReplicaFailure condition", func() string {
+	within(t, patience, "the ReplicaFailure condition", func() string {
 		d, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -160,7 +160,7 @@ func playQuota(t *testing.T, s *site) {
 	})
 	s.allowPods(t, a.Namespace, "10")
 	until(t, a, clustertest.RolledOut("web", first, 3))
-	eventually(t, "no ReplicaFailure condition", func() string {
+	within(t, patience, "no ReplicaFailure condition", func() string {
 		d, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -178,7 +178,7 @@ func (s *site) allowPods(t *testing.T, namespace, n string) {
 	t.Helper()
 	quotas, limit := s.kube.CoreV1().ResourceQuotas(namespace), resource.MustParse(n)
 	hard := corev1.ResourceList{corev1.ResourcePods: limit, corev1.ResourceServices: resource.MustParse("0")}
-	eventually(t, "a quota of "+n+" pods", func() string {
+	within(t, patience, "a quota of "+n+" pods", func() string {
 		quota, err := quotas.Get(t.Context(), "pods", metav1.GetOptions{})
 		if err != nil {
 			_, err = quotas.Create(t.Context(), &corev1.ResourceQuota{
@@ -190,7 +190,7 @@ func (s *site) allowPods(t *testing.T, namespace, n string) {
 		_, err = quotas.Update(t.Context(), quota, metav1.UpdateOptions{})
 		return ask(err)
 	})
-	eventually(t, "the limit in the quota's status", func() string {
+	within(t, patience, "the limit in the quota's status", func() string {
 		quota, err := quotas.Get(t.Context(), "pods", metav1.GetOptions{})
 		if err == nil && limit.Cmp(quota.Status.Hard[corev1.ResourcePods]) != 0 {
 			return fmt.Sprintf("it is %+v", quota.Status)
@@ -200,7 +200,7 @@ func (s *site) allowPods(t *testing.T, namespace, n string) {
 	// The API server's quota plugin reads quotas from a cache of its own, and does not enforce one that it
 	// has not seen yet. The refusal of a service, which the quota forbids, shows that it has.
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
-	eventually(t, "the quota in force", func() string {
+	within(t, patience, "the quota in force", func() string {
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		if _, err := s.kube.CoreV1().Services(namespace).Create(t.Context(), service, dry); err == nil || !strings.Contains(err.Error(), "exceeded quota") {
 			return fmt.Sprintf("a service is refused with: %v", err)
@@ -223,7 +223,7 @@ func playForeground(t *testing.T, s *site) {
 
 	policy := metav1.DeletePropagationForeground
 	must(t, s.kube.AppsV1().Deployments(a.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &policy}))
-	eventually(t, "only the held pod is left", func() string {
+	within(t, patience, "only the held pod is left", func() string {
 		pods, err := s.kube.CoreV1().Pods(a.Namespace).List(t.Context(), everything)
 		if err != nil {
 			return err.Error()
@@ -247,7 +247,7 @@ func playForeground(t *testing.T, s *site) {
 
 func (s *site) setFinalizers(t *testing.T, namespace, pod string, finalizers ...string) {
 	t.Helper()
-	eventually(t, "the finalizers of "+pod, func() string {
+	within(t, patience, "the finalizers of "+pod, func() string {
 		p, err := s.kube.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -266,7 +266,7 @@ func playOrphanIn(t *testing.T, s *site, namespace string) {
 	until(t, a, clustertest.RolledOut("web", first, 2))
 	policy := metav1.DeletePropagationOrphan
 	must(t, s.kube.AppsV1().Deployments(a.Namespace).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &policy}))
-	eventually(t, "the deployment is gone", func() string {
+	within(t, patience, "the deployment is gone", func() string {
 		_, err := s.kube.AppsV1().Deployments(a.Namespace).Get(t.Context(), "web", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -294,13 +294,13 @@ func playCustomResource(t *testing.T, s *site) {
 		if name == "owned" {
 			widget.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}})
 		}
-		eventually(t, "a widget can be created", func() string {
+		within(t, patience, "a widget can be created", func() string {
 			_, err := widgets.Create(t.Context(), widget, metav1.CreateOptions{})
 			return made(err)
 		})
 	}
 	must(t, s.kube.CoreV1().ConfigMaps(a.Namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}))
-	eventually(t, "the owned widget is collected", func() string {
+	within(t, patience, "the owned widget is collected", func() string {
 		_, err := widgets.Get(t.Context(), "owned", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -322,7 +322,7 @@ func (s *site) expectRest(t *testing.T) {
 	since, begun, quiet := s.mark(t), time.Now(), time.Now()
 	seen, known := since, 0
 	var last []write
-	eventually(t, fmt.Sprintf("nothing is written for %v", rest), func() string {
+	within(t, patience, fmt.Sprintf("nothing is written for %v", rest), func() string {
 		if end := s.mark(t); end != seen {
 			seen = end
 			if written := s.writes(t, since); len(written) > known {

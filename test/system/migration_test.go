@@ -33,7 +33,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 	const many = 600 // more than a page
 	for i := range many {
 		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "system.millrace.io/v1", "kind": "Widget", "metadata": map[string]any{"name": fmt.Sprint("w-", i)}}}
-		eventually(t, "a widget can be created", func() string {
+		within(t, patience, "a widget can be created", func() string {
 			_, err := widgets.Create(t.Context(), object, metav1.CreateOptions{})
 			return made(err)
 		})
@@ -49,7 +49,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 	}
 	before := versions()
 	definitions := s.dynamic.Resource(definitionsResource)
-	eventually(t, "widgets are stored as v2", func() string {
+	within(t, patience, "widgets are stored as v2", func() string {
 		d, err := definitions.Get(t.Context(), "widgets.system.millrace.io", metav1.GetOptions{})
 		if err != nil {
 			return ask(err)
@@ -76,7 +76,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 		must(t, err)
 	}
 	ends := func(of string, as storagemigrationv1beta1.MigrationConditionType) {
-		eventually(t, of+" ends: "+string(as), func() string {
+		within(t, patience, of+" ends: "+string(as), func() string {
 			m, err := migrations.Get(t.Context(), of, metav1.GetOptions{})
 			switch {
 			case err != nil:
@@ -105,7 +105,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 		t.Errorf("widgets may be stored as %v", stored)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}}}
-	eventually(t, "the pod can be created", func() string {
+	within(t, patience, "the pod can be created", func() string {
 		_, err := s.kube.CoreV1().Pods(name).Create(t.Context(), pod, metav1.CreateOptions{})
 		return made(err)
 	})

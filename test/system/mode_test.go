@@ -28,7 +28,7 @@ func TestModesThatWriteNothing(t *testing.T) {
 			t.Cleanup(a.Close)
 			must(t, a.Deploy(t.Context(), "web", first, 3))
 			b := connect(t, m.nats)
-			eventually(t, "a ReplicaSet's creation comes to "+string(want), func() string {
+			within(t, patience, "a ReplicaSet's creation comes to "+string(want), func() string {
 				var seen []string
 				for _, r := range outcomes(t, b) {
 					if r.Status == want && r.Ref.Kind == "replicasets.apps" && r.Ref.Namespace == name {
@@ -61,7 +61,7 @@ func TestSubset(t *testing.T) {
 	must(t, err)
 	must(t, a.Deploy(t.Context(), "other", first, 2))
 	until(t, a, clustertest.Ready(2))
-	eventually(t, "the set's status", func() string {
+	within(t, patience, "the set's status", func() string {
 		now, err := s.kube.AppsV1().ReplicaSets(a.Namespace).Get(t.Context(), set.Name, metav1.GetOptions{})
 		if err == nil && now.Status.ReadyReplicas != 2 {
 			return fmt.Sprintf("it is %+v", now.Status)

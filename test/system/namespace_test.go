@@ -27,7 +27,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 	_, err = s.kube.CoreV1().ConfigMaps(name).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 	must(t, err)
 	guests := s.dynamic.Resource(kindResource("guest")).Namespace(name)
-	eventually(t, "a custom object can be created", func() string {
+	within(t, patience, "a custom object can be created", func() string {
 		guest := customObject("guest", "guest", metav1.OwnerReference{})
 		guest.SetOwnerReferences(nil)
 		guest.SetFinalizers([]string{"example.com/hold"})
@@ -50,7 +50,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 	}
 
 	mend()
-	eventually(t, "the namespace goes", func() string {
+	within(t, patience, "the namespace goes", func() string {
 		_, err := s.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 		return gone(err)
 	})
@@ -59,7 +59,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 // says waits until the message of a namespace's condition has all parts.
 func (s *site) says(t *testing.T, namespace string, about corev1.NamespaceConditionType, parts ...string) {
 	t.Helper()
-	eventually(t, string(about)+" is "+strings.Join(parts, " … "), func() string {
+	within(t, patience, string(about)+" is "+strings.Join(parts, " … "), func() string {
 		ns, err := s.kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -98,7 +98,7 @@ func (s *site) silence(t *testing.T, group string) (mend func()) {
 		}
 	}
 	t.Cleanup(mend)
-	eventually(t, "the API server knows that no server serves the group", func() string {
+	within(t, patience, "the API server knows that no server serves the group", func() string {
 		if _, err := s.kube.Discovery().ServerPreferredNamespacedResources(); err == nil {
 			return "it says that it knows all kinds"
 		}

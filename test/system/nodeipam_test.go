@@ -85,7 +85,7 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 		return ranges, ""
 	}
 	late := time.Now().Add(patience - 10*time.Second)
-	eventually(t, "every node has a range of each family, and none is another's", func() string {
+	within(t, patience, "every node has a range of each family, and none is another's", func() string {
 		ranges, fault := having()
 		if fault == "" && len(ranges) < many+1 {
 			fault = fmt.Sprintf("%d nodes have ranges", len(ranges))
@@ -99,7 +99,7 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 		return fault
 	})
 	come("ranged-late")
-	eventually(t, "it is told that there is none left", func() string {
+	within(t, patience, "it is told that there is none left", func() string {
 		told, err := s.kube.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=CIDRNotAvailable"})
 		if err != nil || len(told.Items) > 0 {
 			return ask(err)
@@ -109,7 +109,7 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 	ranges, _ := having()
 	free := ranges["ranged-00"]
 	must(t, nodes.Delete(t.Context(), "ranged-00", metav1.DeleteOptions{}))
-	eventually(t, "the node that waited gets the ranges of the one that is gone", func() string {
+	within(t, patience, "the node that waited gets the ranges of the one that is gone", func() string {
 		if ranges, fault := having(); fault != "" || strings.Join(ranges["ranged-late"], " ") != strings.Join(free, " ") {
 			return fmt.Sprintf("it has %v, and not %v %s", ranges["ranged-late"], free, fault)
 		}

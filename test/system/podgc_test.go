@@ -73,7 +73,7 @@ func (s *site) node(t *testing.T, name string) {
 
 func (s *site) podOn(t *testing.T, namespace, name, node string) *corev1.Pod {
 	t.Helper()
-	eventually(t, "pod "+name+" can be created", func() string {
+	within(t, patience, "pod "+name+" can be created", func() string {
 		_, err := s.kube.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}},
@@ -134,7 +134,7 @@ func (s *site) tooMany(t *testing.T, namespace string) {
 		_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), p.Name, types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
 		must(t, err)
 	}
-	eventually(t, "of the pods that have ended two are left", func() string {
+	within(t, patience, "of the pods that have ended two are left", func() string {
 		if left := s.ended(t); left != kept {
 			return "there are " + left
 		}

@@ -34,7 +34,7 @@ func TestAPodGroupThatPodsAreIn(t *testing.T) {
 		t.Fatalf("the API server protects a new group with %v", group.Finalizers)
 	}
 	of := "gang"
-	eventually(t, "the pod can be created", func() string {
+	within(t, patience, "the pod can be created", func() string {
 		_, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{
 			SchedulingGroup: &corev1.PodSchedulingGroup{PodGroupName: &of}, Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}},
 		}}, metav1.CreateOptions{})
@@ -48,7 +48,7 @@ func TestAPodGroupThatPodsAreIn(t *testing.T) {
 	}
 	now := int64(0)
 	must(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{GracePeriodSeconds: &now}))
-	eventually(t, "the group goes with its last pod", func() string {
+	within(t, patience, "the group goes with its last pod", func() string {
 		_, err := groups.Get(t.Context(), "gang", metav1.GetOptions{})
 		return gone(err)
 	})

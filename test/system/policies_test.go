@@ -66,7 +66,7 @@ func TestPoliciesWhoseExpressionsDoNotFit(t *testing.T) {
 	said := func(by string) map[string][]admissionregistrationv1.ExpressionWarning {
 		all := map[string][]admissionregistrationv1.ExpressionWarning{}
 		for name := range specs {
-			eventually(t, by+" looks at the policy "+name, func() string {
+			within(t, patience, by+" looks at the policy "+name, func() string {
 				policy, err := client.Get(t.Context(), name, metav1.GetOptions{})
 				if err != nil {
 					return err.Error()
@@ -85,7 +85,7 @@ func TestPoliciesWhoseExpressionsDoNotFit(t *testing.T) {
 	ours := said("Millrace")
 	millrace.stop(t)
 	for name := range specs {
-		eventually(t, "the policy "+name+" is changed", func() string {
+		within(t, patience, "the policy "+name+" is changed", func() string {
 			policy, err := client.Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err.Error()

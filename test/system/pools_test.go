@@ -41,7 +41,7 @@ func TestPoolsOfDevicesAreCounted(t *testing.T) {
 	must(t, err)
 
 	m := s.run(t, gate)
-	eventually(t, "the request that was answered two hours ago is deleted", func() string {
+	within(t, patience, "the request that was answered two hours ago is deleted", func() string {
 		_, err := requests.Get(t.Context(), "old", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -54,7 +54,7 @@ func TestPoolsOfDevicesAreCounted(t *testing.T) {
 		t.Errorf("with one of two slices the request is answered with %+v, %v", r.Status, err)
 	}
 	l.publishSlice("second", 2, "f")
-	eventually(t, "the request is answered", func() string {
+	within(t, patience, "the request is answered", func() string {
 		r, err := requests.Get(t.Context(), "new", metav1.GetOptions{})
 		if err != nil || r.Status == nil {
 			return fmt.Sprint("it has no status, ", err)

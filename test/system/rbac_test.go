@@ -66,7 +66,7 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 	name := "without-" + withheld.identity
 	run(t, errands, name, func(e errand) bool { return e.identity != withheld.identity })
 	b := connect(t, m.nats)
-	eventually(t, "the record says what was forbidden", func() string {
+	within(t, patience, "the record says what was forbidden", func() string {
 		for _, message := range read(t, b, subject.OutcomeStream(withheld.controller)) {
 			var o events.Outcome
 			must(t, events.DecodeJSON(message, &o))
@@ -83,7 +83,7 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 	}
 	s.grant(t, roleOf(t, "millrace-writer-identities"))
 	s.awaitActing(t, m.kubeconfigs["writer"], withheld.identity, true)
-	eventually(t, "it is done when the right is back", func() string { return withheld.missing(name) })
+	within(t, patience, "it is done when the right is back", func() string { return withheld.missing(name) })
 	m.expectUp(t)
 }
 
@@ -96,7 +96,7 @@ func (s *site) blind(t *testing.T, m *apart, errands []errand) {
 	m.services["watcher"][0].stop(t)
 	m.services["watcher"] = nil
 	w := m.add("watcher")
-	eventually(t, "the watcher says what it cannot read", func() string {
+	within(t, patience, "the watcher says what it cannot read", func() string {
 		if code, body := w.get(t, "/readyz?verbose"); code == http.StatusOK || !strings.Contains(body, kind) {
 			return fmt.Sprint(code, " ", body)
 		}
@@ -118,11 +118,11 @@ func (s *site) blind(t *testing.T, m *apart, errands []errand) {
 func run(t *testing.T, errands []errand, name string, wanted func(errand) bool) {
 	t.Helper()
 	for _, e := range errands {
-		eventually(t, "ask for what takes "+e.identity, func() string { return ask(e.ask(name)) })
+		within(t, patience, "ask for what takes "+e.identity, func() string { return ask(e.ask(name)) })
 	}
 	for _, e := range errands {
 		if wanted(e) {
-			eventually(t, "what takes "+e.identity, func() string { return e.missing(name) })
+			within(t, patience, "what takes "+e.identity, func() string { return e.missing(name) })
 		}
 	}
 }
@@ -261,7 +261,7 @@ func roleOf(t *testing.T, name string) rbacv1.ClusterRole {
 func (s *site) grant(t *testing.T, role rbacv1.ClusterRole) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // the role is also restored after the end of the test
-	eventually(t, "change the role "+role.Name, func() string {
+	within(t, patience, "change the role "+role.Name, func() string {
 		_, err := s.kube.RbacV1().ClusterRoles().Update(ctx, &role, metav1.UpdateOptions{})
 		return ask(err)
 	})
@@ -284,7 +284,7 @@ func (s *site) may(t *testing.T, namespace, account string, right authorizationv
 // the role has changed.
 func (s *site) awaitRight(t *testing.T, namespace, account string, want bool, right authorizationv1.ResourceAttributes) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("whether %s may %s %s %s is %t", account, right.Verb, right.Resource, right.Name, want), func() string {
+	within(t, patience, fmt.Sprintf("whether %s may %s %s %s is %t", account, right.Verb, right.Resource, right.Name, want), func() string {
 		if s.may(t, namespace, account, right) != want {
 			return "it is not"
 		}
@@ -302,7 +302,7 @@ func (s *site) awaitActing(t *testing.T, kubeconfig, identity string, want bool)
 	writer, err := kubernetes.NewForConfig(config)
 	must(t, err)
 	about := corev1.ObjectReference{Kind: "Namespace", Name: metav1.NamespaceDefault, Namespace: metav1.NamespaceDefault}
-	eventually(t, fmt.Sprintf("whether the writer may act as %s is %t", identity, want), func() string {
+	within(t, patience, fmt.Sprintf("whether the writer may act as %s is %t", identity, want), func() string {
 		event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{GenerateName: "acting-"}, InvolvedObject: about, Reason: "Acting"}
 		_, err := writer.CoreV1().Events(metav1.NamespaceDefault).Create(t.Context(), event, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil != want {
@@ -316,7 +316,7 @@ func (s *site) awaitActing(t *testing.T, kubeconfig, identity string, want bool)
 func (s *site) allBut(t *testing.T, kind string) rbacv1.ClusterRole {
 	t.Helper()
 	var lists []*metav1.APIResourceList
-	eventually(t, "the API server knows all kinds", func() (missing string) {
+	within(t, patience, "the API server knows all kinds", func() (missing string) {
 		var err error
 		lists, err = s.kube.Discovery().ServerPreferredResources()
 		return ask(err)

@@ -42,7 +42,7 @@ func (h *herd) active(t *testing.T, m *apart, name string) *service {
 	before := m.decided(t)
 	h.rest(t)
 	var found *service
-	eventually(t, "one of the reconcilers decides", func() string {
+	within(t, patience, "one of the reconcilers decides", func() string {
 		for p, n := range m.decided(t) {
 			if n > before[p] {
 				found = p
@@ -67,7 +67,7 @@ func (m *apart) decided(t *testing.T) map[*service]float64 {
 // shared waits until every key of a controller belongs to one of the reconcilers.
 func (m *apart) shared(t *testing.T) {
 	t.Helper()
-	eventually(t, "the reconcilers share out the keys", func() string {
+	within(t, patience, "the reconcilers share out the keys", func() string {
 		sum := 0.0
 		for _, p := range m.services["reconcilers"] {
 			sum += p.series(t, `millrace_reconcilers_active{controller="replicaset-controller"}`)
@@ -99,7 +99,7 @@ func (m *apart) active(t *testing.T, name string) *service {
 		return m.services[name][0]
 	}
 	var found []*service
-	eventually(t, "one "+name+" has the work", func() string {
+	within(t, patience, "one "+name+" has the work", func() string {
 		found = slices.DeleteFunc(slices.Clone(m.services[name]), func(p *service) bool {
 			code, metrics := p.get(t, "/metrics")
 			return code != http.StatusOK || !strings.Contains(metrics, shares[name]+"\n")

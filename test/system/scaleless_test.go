@@ -28,7 +28,7 @@ var scaleless = map[string]struct {
 func TestAutoscalersOfWhatHasNoScale(t *testing.T) {
 	s := here(t)
 	s.defineMetrics(t, schema.GroupVersionResource{Group: "vault.example.com", Version: "v1", Resource: "secrets"}, "Secret")
-	eventually(t, "the API server has the kind that is called a Secret", func() string {
+	within(t, patience, "the API server has the kind that is called a Secret", func() string {
 		_, lists, err := s.kube.Discovery().ServerGroupsAndResources()
 		for _, list := range lists {
 			if list.GroupVersion == "vault.example.com/v1" {

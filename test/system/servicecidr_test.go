@@ -20,7 +20,7 @@ func TestARangeThatServicesNeed(t *testing.T) {
 	s.abandon(t, name)
 	ranges, services := s.kube.NetworkingV1().ServiceCIDRs(), s.kube.CoreV1().Services(name)
 	says := func(of string, want metav1.ConditionStatus, reason string) {
-		eventually(t, of+" says whether it is ready: "+string(want), func() string {
+		within(t, patience, of+" says whether it is ready: "+string(want), func() string {
 			c, err := ranges.Get(t.Context(), of, metav1.GetOptions{})
 			if err != nil {
 				return ask(err)
@@ -43,7 +43,7 @@ func TestARangeThatServicesNeed(t *testing.T) {
 		says(of, metav1.ConditionTrue, "")
 	}
 	puts("narrow", "10.150.0.0/28")
-	eventually(t, "a Service gets an address of the range", func() string {
+	within(t, patience, "a Service gets an address of the range", func() string {
 		_, err := services.Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{
 			ClusterIP: "10.150.0.5", Ports: []corev1.ServicePort{{Port: 80}},
 		}}, metav1.CreateOptions{})
@@ -52,7 +52,7 @@ func TestARangeThatServicesNeed(t *testing.T) {
 	must(t, ranges.Delete(t.Context(), "narrow", metav1.DeleteOptions{}))
 	says("narrow", metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating)
 	goes := func(of, why string) {
-		eventually(t, of+" goes, since "+why, func() string {
+		within(t, patience, of+" goes, since "+why, func() string {
 			_, err := ranges.Get(t.Context(), of, metav1.GetOptions{})
 			return gone(err)
 		})

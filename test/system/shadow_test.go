@@ -49,7 +49,7 @@ func TestShadowInTheCluster(t *testing.T) {
 	_, err := s.kube.AppsV1().ReplicaSets(shop).Create(t.Context(), replicaSet("lonely", 1), metav1.CreateOptions{})
 	must(t, err)
 	b := p.connect(t, stream.ShadowUser)
-	eventually(t, "the shadow wants the pod that no controller makes", func() string { return wanted(t, b, "lonely") })
+	within(t, patience, "the shadow wants the pod that no controller makes", func() string { return wanted(t, b, "lonely") })
 
 	for _, user := range []string{stream.ShadowUser, embedded.GuestUser} {
 		for _, args := range [][]string{
@@ -97,7 +97,7 @@ func (s *site) tails(t *testing.T, url, ca, namespace, set string) {
 		ended <- cmd.Wait()
 	}()
 	first, changes := "", 0
-	eventually(t, "a change of the set is told", func() string {
+	within(t, patience, "a change of the set is told", func() string {
 		changes++
 		change := fmt.Appendf(nil, `{"metadata":{"annotations":{"change":"%d"}}}`, changes)
 		_, err := s.kube.AppsV1().ReplicaSets(namespace).Patch(t.Context(), set, types.MergePatchType, change, metav1.PatchOptions{})

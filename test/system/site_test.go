@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/cmd/clustertest"
+	"github.com/millrace/millrace/pkg/events/eventually"
 )
 
 // patience is the time-out of every step: ten times what it takes on a busy machine with two cores. Promises
@@ -273,31 +274,11 @@ func loopback(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// eventually waits until holds returns "", and reports the last missing condition on a time-out.
-func eventually(t *testing.T, what string, holds func() (missing string)) {
-	t.Helper()
-	within(t, patience, what, holds)
-}
-
-// within is eventually with its own bound.
+// within waits until holds returns "", and reports the last missing condition when the bound is over.
 func within(t *testing.T, bound time.Duration, what string, holds func() (missing string)) {
 	t.Helper()
 	defer waited(t, what)()
-	deadline := time.NewTimer(bound)
-	defer deadline.Stop()
-	again := time.NewTicker(20 * time.Millisecond)
-	defer again.Stop()
-	for {
-		missing := holds()
-		if missing == "" {
-			return
-		}
-		select {
-		case <-again.C:
-		case <-deadline.C:
-			t.Fatalf("not in %v: %s: %s", bound, what, missing)
-		}
-	}
+	eventually.Complete(t, bound, what, holds)
 }
 
 // waited logs a long wait when it is over.
@@ -310,7 +291,7 @@ func waited(t *testing.T, what string) (over func()) {
 	}
 }
 
-// ask is the text of an error, for eventually; "" for nil.
+// ask is the text of an error, for within; "" for nil.
 func ask(err error) string {
 	if err != nil {
 		return err.Error()

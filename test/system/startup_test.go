@@ -142,7 +142,7 @@ func TestBusComesLate(t *testing.T) {
 	must(t, err)
 	start := func(name string) *service {
 		p := s.launch(t, name, append([]string{"reconcilers", "--nats-url=nats://user:secret@" + nats}, keys.Flags("reconcilers")...)...)
-		eventually(t, "the log names the bus", func() string {
+		within(t, patience, "the log names the bus", func() string {
 			if log := tail(p.Log); !strings.Contains(log, nats) || strings.Contains(log, "secret") {
 				return "it says " + log
 			}
@@ -163,7 +163,7 @@ func TestEndpoints(t *testing.T) {
 	m := s.run(t)
 	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
 		// A process that stood still for a moment has missed its own heartbeats, and reports that.
-		eventually(t, path+" is well", func() string {
+		within(t, patience, path+" is well", func() string {
 			if code, body := m.get(t, path); code != http.StatusOK || body != "ok" {
 				return fmt.Sprintf("it answers %d %q, want 200 ok", code, body)
 			}
@@ -171,7 +171,7 @@ func TestEndpoints(t *testing.T) {
 		})
 	}
 	checks := ""
-	eventually(t, "/readyz?verbose is well", func() string {
+	within(t, patience, "/readyz?verbose is well", func() string {
 		var code int
 		if code, checks = m.get(t, "/readyz?verbose"); code != http.StatusOK {
 			return checks

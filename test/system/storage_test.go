@@ -67,13 +67,13 @@ func TestVolumesFromMadeToDeleted(t *testing.T) {
 	}
 	s.told("late", "WaitForFirstConsumer", "waiting for first consumer")
 
-	eventually(t, "the pod can be created", func() string {
+	within(t, patience, "the pod can be created", func() string {
 		_, err := pods.Create(t.Context(), user("web", "data", "late"), metav1.CreateOptions{})
 		return made(err)
 	})
 	late := s.made("late")
 	var node string
-	eventually(t, "the pod runs", func() string {
+	within(t, patience, "the pod runs", func() string {
 		p, err := pods.Get(t.Context(), "web", metav1.GetOptions{})
 		if err == nil && p.Status.Phase != corev1.PodRunning {
 			return "it is " + string(p.Status.Phase)
@@ -94,7 +94,7 @@ func TestVolumesFromMadeToDeleted(t *testing.T) {
 		must(t, claims.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
 	for _, v := range []*corev1.PersistentVolume{data, late} {
-		eventually(t, v.Spec.ClaimRef.Name+" goes, and its volume", func() string {
+		within(t, patience, v.Spec.ClaimRef.Name+" goes, and its volume", func() string {
 			if _, err := claims.Get(t.Context(), v.Spec.ClaimRef.Name, metav1.GetOptions{}); gone(err) != "" {
 				return "the claim is there: " + gone(err)
 			}
@@ -107,7 +107,7 @@ func TestVolumesFromMadeToDeleted(t *testing.T) {
 // made waits until a claim is bound, and returns its volume.
 func (s *storage) made(claim string) (v *corev1.PersistentVolume) {
 	s.t.Helper()
-	eventually(s.t, claim+" has a volume", func() string {
+	within(s.t, patience, claim+" has a volume", func() string {
 		c, err := s.kube.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -128,7 +128,7 @@ func (s *storage) attached(node string, volumes ...*corev1.PersistentVolume) {
 	for _, v := range volumes {
 		want[v.Name] = true
 	}
-	eventually(s.t, fmt.Sprintf("%d volumes are attached", len(volumes)), func() string {
+	within(s.t, patience, fmt.Sprintf("%d volumes are attached", len(volumes)), func() string {
 		all, err := s.kube.StorageV1().VolumeAttachments().List(s.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -149,7 +149,7 @@ func (s *storage) attached(node string, volumes ...*corev1.PersistentVolume) {
 // grown waits until a claim and its volume have a size, and the claim has no resize status any more.
 func (s *storage) grown(claim, size string) {
 	s.t.Helper()
-	eventually(s.t, claim+" has "+size, func() string {
+	within(s.t, patience, claim+" has "+size, func() string {
 		c, err := s.kube.CoreV1().PersistentVolumeClaims(s.name).Get(s.t.Context(), claim, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

@@ -25,7 +25,7 @@ func TestAPIServersThatAreGone(t *testing.T) {
 	versions, leases := s.kube.InternalV1alpha1().StorageVersions(), s.kube.CoordinationV1().Leases(metav1.NamespaceSystem)
 
 	var living string
-	eventually(t, "the API server has written down how it stores Deployments", func() string {
+	within(t, patience, "the API server has written down how it stores Deployments", func() string {
 		sv, err := versions.Get(t.Context(), "apps.deployments", metav1.GetOptions{})
 		if err == nil && len(sv.Status.StorageVersions) == 0 {
 			return "it has not"
@@ -60,7 +60,7 @@ func TestAPIServersThatAreGone(t *testing.T) {
 	must(t, err)
 	write("example.com.shared", living, "another")
 	write("example.com.left", "absent")
-	eventually(t, "what no living API server has written goes", func() string {
+	within(t, patience, "what no living API server has written goes", func() string {
 		_, err := versions.Get(t.Context(), "example.com.left", metav1.GetOptions{})
 		return gone(err)
 	})
@@ -69,7 +69,7 @@ func TestAPIServersThatAreGone(t *testing.T) {
 		t.Fatalf("what two API servers that live have written is %+v, %v", sv, err)
 	}
 	must(t, leases.Delete(t.Context(), "another", metav1.DeleteOptions{}))
-	eventually(t, "what the one has written that is gone is taken out", func() string {
+	within(t, patience, "what the one has written that is gone is taken out", func() string {
 		sv, err := versions.Get(t.Context(), "example.com.shared", metav1.GetOptions{})
 		switch {
 		case err != nil:

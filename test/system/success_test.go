@@ -193,7 +193,7 @@ func (m *apart) killSome(t *testing.T, random *rand.Rand) (killed int) {
 // jobsEnded waits until each Job has ended, and returns the Jobs.
 func (s *site) jobsEnded(t *testing.T, namespace string) (jobs []batchv1.Job) {
 	t.Helper()
-	eventually(t, "each Job has ended", func() string {
+	within(t, patience, "each Job has ended", func() string {
 		list, err := s.kube.BatchV1().Jobs(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -214,7 +214,7 @@ func (s *site) clearJobs(t *testing.T, namespace string) {
 	t.Helper()
 	background := metav1.DeletePropagationBackground
 	must(t, s.kube.BatchV1().Jobs(namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}))
-	eventually(t, "nothing is left of the Jobs", func() string {
+	within(t, patience, "nothing is left of the Jobs", func() string {
 		pods, err := s.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{Limit: 1})
 		if err != nil || len(pods.Items) > 0 {
 			return fmt.Sprintf("there are pods (%v)", err)

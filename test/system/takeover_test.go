@@ -73,7 +73,7 @@ func TestTakeover(t *testing.T) {
 	}{Commit: commit}
 	t.Run("a writer without rights", func(t *testing.T) {
 		m := s.run(t, append(slices.Clone(flags), "--kubeconfig="+s.Kubeconfig(clustertest.Watcher))...)
-		eventually(t, "a takeover is refused", func() string {
+		within(t, patience, "a takeover is refused", func() string {
 			if out, err := s.move(t, m.nats, "takeover", "--plan"); err == nil || !strings.Contains(out, "refused: Millrace could not run the controllers") {
 				return out
 			}
@@ -112,13 +112,13 @@ func (s *site) moves(t *testing.T, namespace, nats string, restart func()) (foun
 	s.abandon(t, namespace)
 	load := s.churn(t, namespace)
 	defer func() { t.Logf("%+v", found) }()
-	eventually(t, "a takeover is refused before the shadow was compared for an hour", func() string {
+	within(t, patience, "a takeover is refused before the shadow was compared for an hour", func() string {
 		if out, err := s.move(t, nats, "takeover", "--agreed-for=1h"); err == nil || !strings.Contains(out, "refused: replicaset-controller: its shadow") {
 			return out
 		}
 		return ""
 	})
-	eventually(t, "the plan is accepted once the shadow agrees", func() string {
+	within(t, patience, "the plan is accepted once the shadow agrees", func() string {
 		out, err := s.move(t, nats, "takeover", "--agreed-for=5s", "--agreed-writes=10", "--plan")
 		if err != nil {
 			return out
@@ -145,7 +145,7 @@ func (s *site) moves(t *testing.T, namespace, nats string, restart func()) (foun
 		found.Givebacks++
 	}
 	load.stop()
-	eventually(t, "all pods are there", func() string { return load.missing(t) })
+	within(t, patience, "all pods are there", func() string { return load.missing(t) })
 	found.judge(t, s, namespace, load)
 	return found
 }
@@ -169,7 +169,7 @@ func (m *apart) replaceHolder(t *testing.T, flags []string) {
 	first.stop(t)
 	m.forget("writer", first)
 	m.addAt("writer", m.nats, flags...).ready(t)
-	eventually(t, "another writer has the turns", func() string {
+	within(t, patience, "another writer has the turns", func() string {
 		if holder() == nil {
 			return "none has"
 		}
@@ -348,7 +348,7 @@ func (s *site) pods(t *testing.T, namespace string) (all []madePod) {
 // actsAnew waits until the side to which the controller has moved has created pods since a time.
 func (s *site) actsAnew(t *testing.T, namespace, to string, since time.Time) {
 	t.Helper()
-	eventually(t, "pods are created after a "+to, func() string {
+	within(t, patience, "pods are created after a "+to, func() string {
 		all := s.pods(t, namespace)
 		all = slices.DeleteFunc(all, func(p madePod) bool { return p.at.Before(since) })
 		if n := len(all); n < 3 || slices.ContainsFunc(all[n-3:], func(p madePod) bool { return p.millrace != (to == "takeover") }) {

@@ -46,7 +46,7 @@ func TestATenantCannotFillTheBus(t *testing.T) {
 	t.Cleanup(func() { must(t, s.removeKind(context.WithoutCancel(t.Context()), "billboard")) })
 	m := s.run(t, "--nats-max-store="+scarceStore, "--redact=configmaps:", "--notary-key="+signing, "--notary-interval=1s")
 	tenant, others := s.arena(t, "tenant"), s.arena(t, "others")
-	eventually(t, "a custom object can be created", func() string {
+	within(t, patience, "a custom object can be created", func() string {
 		noted := &unstructured.Unstructured{Object: map[string]any{"apiVersion": churn + "/v1", "kind": "billboard"}}
 		noted.SetName("noted")
 		_, err := s.dynamic.Resource(kindResource("billboard")).Namespace(tenant.Namespace).Create(t.Context(), noted, metav1.CreateOptions{})
@@ -70,7 +70,7 @@ func TestATenantCannotFillTheBus(t *testing.T) {
 	if fullest < 0.7 {
 		t.Errorf("the gauge that the alert rests on has never been over 70%%: %.0f%%", 100*fullest)
 	}
-	eventually(t, "room is made", func() string {
+	within(t, patience, "room is made", func() string {
 		if used, cuts := m.metric(t, "millrace_bus_store_bytes")/m.metric(t, "millrace_bus_store_limit_bytes"), m.metric(t, "millrace_bus_store_cuts_total"); used > 0.8 || cuts == 0 {
 			return fmt.Sprintf("%.0f%% are used, and streams were bounded %.0f times", 100*used, cuts)
 		}
@@ -88,7 +88,7 @@ func (s *site) leftOutIsSaid(t *testing.T, r asker, key string) {
 	must(t, s.rewriteOne(t.Context(), r.namespace, "again"))
 	newest, err := s.kube.CoreV1().ConfigMaps(r.namespace).Get(t.Context(), "again", metav1.GetOptions{})
 	must(t, err)
-	eventually(t, "the newest version is recorded, and what was left out before it", func() string {
+	within(t, patience, "the newest version is recorded, and what was left out before it", func() string {
 		var h record.History
 		r.json(t, &h, "history", "cm/again", "--limit=0")
 		left := uint64(0)
@@ -105,7 +105,7 @@ func (s *site) leftOutIsSaid(t *testing.T, r asker, key string) {
 	if out, err := r.ask(t, "history", "cm/again", "--limit=0"); err != nil || !strings.Contains(out, "LEFT OUT") {
 		t.Errorf("history does not say what was left out: %v\n%.2000s", err, out)
 	}
-	eventually(t, "the record is verified", func() string {
+	within(t, patience, "the record is verified", func() string {
 		out, err := r.ask(t, "verify", "--key="+key)
 		if err != nil || !strings.Contains(out, "were left out") {
 			return fmt.Sprintf("%v\n%s", err, out)

@@ -66,7 +66,7 @@ func TestTenMinutes(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	load.stop()
-	eventually(t, "all pods are there", func() string { return load.missing(t) })
+	within(t, patience, "all pods are there", func() string { return load.missing(t) })
 	for _, p := range s.pods(t, namespace) {
 		if p.deletes {
 			t.Error("a controller has deleted a pod, which was one too many")

@@ -58,7 +58,7 @@ func TestTokens(t *testing.T) {
 	t.Run("what is no token is left alone", func(t *testing.T) {
 		put("password", "absent", corev1.SecretTypeOpaque)
 		b := connect(t, m.nats)
-		eventually(t, "the API server says that it is none", func() string {
+		within(t, patience, "the API server says that it is none", func() string {
 			for _, message := range read(t, b, subject.OutcomeStream("serviceaccount-token-controller")) {
 				var o events.Outcome
 				must(t, events.DecodeJSON(message, &o))
@@ -81,7 +81,7 @@ func TestTokens(t *testing.T) {
 		_, err := accounts.Patch(t.Context(), "builder", types.MergePatchType, []byte(`{"secrets":[{"name":"key"},{"name":"second"},{"name":"password"}]}`), metav1.PatchOptions{})
 		must(t, err)
 		must(t, secrets.Delete(t.Context(), "second", metav1.DeleteOptions{}))
-		eventually(t, "the account forgets its token", func() string {
+		within(t, patience, "the account forgets its token", func() string {
 			now, err := accounts.Get(t.Context(), "builder", metav1.GetOptions{})
 			must(t, err)
 			if want := []corev1.ObjectReference{{Name: "key"}, {Name: "password"}}; !slices.Equal(now.Secrets, want) {
@@ -119,7 +119,7 @@ func (s *site) filled(t *testing.T, namespace, name string, account types.UID, m
 	t.Helper()
 	ca, err := os.ReadFile(s.RootCAFile())
 	must(t, err)
-	eventually(t, name+" is filled", func() string {
+	within(t, patience, name+" is filled", func() string {
 		got, err := s.kube.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		must(t, err)
 		token = string(got.Data[corev1.ServiceAccountTokenKey])
@@ -139,7 +139,7 @@ func (s *site) filled(t *testing.T, namespace, name string, account types.UID, m
 func (s *site) authenticates(t *testing.T, token, user string, uid types.UID) {
 	t.Helper()
 	// The API server compares a token with its cached Secret.
-	eventually(t, "the API server takes the token", func() string {
+	within(t, patience, "the API server takes the token", func() string {
 		review, err := s.kube.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		must(t, err)
 		if r := review.Status; !r.Authenticated || r.User.Username != user || r.User.UID != string(uid) {
@@ -151,7 +151,7 @@ func (s *site) authenticates(t *testing.T, token, user string, uid types.UID) {
 
 func (s *site) secretGoes(t *testing.T, namespace, name string) {
 	t.Helper()
-	eventually(t, name+" goes", func() string {
+	within(t, patience, name+" goes", func() string {
 		_, err := s.kube.CoreV1().Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		return gone(err)
 	})

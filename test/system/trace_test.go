@@ -329,7 +329,7 @@ func (s *traced) playNamespaceDeletion(t *testing.T) {
 		must(t, a.Deploy(t.Context(), "web", first, 2))
 		until(t, a, clustertest.RolledOut("web", first, 2))
 		must(t, s.kube.CoreV1().Namespaces().Delete(t.Context(), a.Namespace, metav1.DeleteOptions{}))
-		eventually(t, "the namespace goes", func() string {
+		within(t, patience, "the namespace goes", func() string {
 			_, err := s.kube.CoreV1().Namespaces().Get(t.Context(), a.Namespace, metav1.GetOptions{})
 			return gone(err)
 		})

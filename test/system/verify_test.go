@@ -63,7 +63,7 @@ func (s *site) tampered(t *testing.T, r asker, creates int, file func(name, text
 		return strings.Contains(line, `"auditID":"TURN_replicaset-controller.`) && strings.Contains(line, `"verb":"create"`) &&
 			strings.Contains(line, `"namespace":"signed`) && strings.Contains(line, `"code":201`)
 	}
-	eventually(t, "the audit log has the creates", func() string {
+	within(t, patience, "the audit log has the creates", func() string {
 		found := 0
 		for line := range strings.Lines(s.audited(t)) {
 			if ofCreate(line) {
@@ -77,7 +77,7 @@ func (s *site) tampered(t *testing.T, r asker, creates int, file func(name, text
 	})
 	finds := func(what string, findings int, says string, tamper func(line string) string) {
 		t.Helper()
-		eventually(t, what+" is found", func() string {
+		within(t, patience, what+" is found", func() string {
 			var told strings.Builder
 			for line := range strings.Lines(s.audited(t)) {
 				told.WriteString(tamper(line))
@@ -123,7 +123,7 @@ func (s *site) audited(t *testing.T) string {
 // proven waits until a record is proven: the newest messages wait for their page.
 func proven(t *testing.T, r asker, args ...string) {
 	t.Helper()
-	eventually(t, "the record is proven", func() string {
+	within(t, patience, "the record is proven", func() string {
 		out, err := r.ask(t, append([]string{"verify"}, args...)...)
 		if err == nil && strings.Contains(out, "exactly those that were signed") {
 			return ""

@@ -28,7 +28,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 	}
 	_, err := claims.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "web-taken"}, Spec: spec}, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the pod can be created", func() string {
+	within(t, patience, "the pod can be created", func() string {
 		own := func(name string) corev1.Volume {
 			template := &corev1.PersistentVolumeClaimTemplate{Spec: spec}
 			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: template}}}
@@ -41,7 +41,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 	pod, err := pods.Get(t.Context(), "web", metav1.GetOptions{})
 	must(t, err)
 	has := func(claim string) {
-		eventually(t, "the pod has "+claim, func() string {
+		within(t, patience, "the pod has "+claim, func() string {
 			c, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
 			if err == nil && !metav1.IsControlledBy(c, pod) {
 				return "it has another owner"
@@ -50,7 +50,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 		})
 	}
 	has("web-cache")
-	eventually(t, "the pod says what is in its way", func() string {
+	within(t, patience, "the pod says what is in its way", func() string {
 		told, err := s.kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=FailedBinding"})
 		if err != nil {
 			return err.Error()
@@ -68,7 +68,7 @@ func TestAPodsOwnVolume(t *testing.T) {
 	has("web-taken")
 	must(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	for _, claim := range []string{"web-cache", "web-taken"} {
-		eventually(t, claim+" goes with its pod", func() string {
+		within(t, patience, claim+" goes with its pod", func() string {
 			_, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
 			return gone(err)
 		})
@@ -89,7 +89,7 @@ func TestAClassThatIsUsed(t *testing.T) {
 		VolumeAttributesClassName: &class, PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "example.com", VolumeHandle: "g"}},
 	}}, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the class is protected", func() string {
+	within(t, patience, "the class is protected", func() string {
 		c, err := classes.Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil && len(c.Finalizers) == 0 {
 			return "it has no finalizer"
@@ -105,7 +105,7 @@ func TestAClassThatIsUsed(t *testing.T) {
 		t.Errorf("a class that a volume names is %+v, %v", c, err)
 	}
 	must(t, volumes.Delete(t.Context(), "golden", metav1.DeleteOptions{}))
-	eventually(t, "the class goes with the last volume that names it", func() string {
+	within(t, patience, "the class goes with the last volume that names it", func() string {
 		_, err := classes.Get(t.Context(), name, metav1.GetOptions{})
 		return gone(err)
 	})
@@ -142,25 +142,25 @@ func TestAVolumeThatIsToBeLarger(t *testing.T) {
 	_, err = claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"status":{"phase":"Bound","capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"]}}`), metav1.PatchOptions{}, "status")
 	must(t, err)
 	// If the binder writes in between, each try to name the resizer repeats the Event.
-	eventually(t, "the claim is bound", func() string {
+	within(t, patience, "the claim is bound", func() string {
 		c, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 		if err == nil && c.Annotations["pv.kubernetes.io/bind-completed"] == "" {
 			return fmt.Sprintf("it has %v", c.Annotations)
 		}
 		return ask(err)
 	})
-	eventually(t, "the claim can ask for more", func() string {
+	within(t, patience, "the claim can ask for more", func() string {
 		_, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`), metav1.PatchOptions{})
 		return ask(err)
 	})
-	eventually(t, "the claim names its resizer", func() string {
+	within(t, patience, "the claim names its resizer", func() string {
 		c, err := claims.Get(t.Context(), "data", metav1.GetOptions{})
 		if err == nil && c.Annotations["volume.kubernetes.io/storage-resizer"] != "ebs.csi.aws.com" {
 			return fmt.Sprintf("it has %v", c.Annotations)
 		}
 		return ask(err)
 	})
-	eventually(t, "the claim says what it waits for", func() string {
+	within(t, patience, "the claim says what it waits for", func() string {
 		told, err := s.kube.CoreV1().Events(name).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ExternalExpanding"})
 		if err == nil && (len(told.Items) != 1 || told.Items[0].Message != "CSI migration enabled for kubernetes.io/aws-ebs; waiting for external resizer to expand the pvc") {
 			return fmt.Sprintf("%d things are said", len(told.Items))

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	corev1 "k8s.io/api/core/v1"
@@ -155,10 +156,8 @@ func (w *watched) faithful(t *testing.T, kind kinds.Kind) {
 
 func soon(t *testing.T, holds func() bool, what func() string) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("timed out: %s", what())
-		}
+	if !eventually.Within(time.Minute, holds) {
+		t.Fatalf("timed out: %s", what())
 	}
 }
 

@@ -99,7 +99,7 @@ func (r asker) json(t *testing.T, into any, args ...string) {
 // awaitLook waits until a controller has decided about an object in its recorded state.
 func (r asker) awaitLook(t *testing.T, object, controller string) {
 	t.Helper()
-	eventually(t, controller+" has looked at "+object, func() string {
+	within(t, patience, controller+" has looked at "+object, func() string {
 		var now standing.Standing
 		out, err := r.ask(t, "why-not", object, "--controller="+controller, "--output=json")
 		if err == nil {
@@ -143,7 +143,7 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	if ours == 0 {
 		t.Error("no version is the controller's")
 	}
-	eventually(t, "the end of the pod is on record", func() string { // no earlier step has waited for that
+	within(t, patience, "the end of the pod is on record", func() string { // no earlier step has waited for that
 		r.json(t, &h, "history", "pod/"+victim, "--limit=0")
 		if end := h.Versions[len(h.Versions)-1]; end.Event != record.Ended {
 			return fmt.Sprintf("it ends with %+v", end)
@@ -241,7 +241,7 @@ func toldNoSecrets(t *testing.T, r asker) {
 		StringData: map[string]string{"p": canary},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the secret is on record", func() string {
+	within(t, patience, "the secret is on record", func() string {
 		_, err := r.ask(t, "get", "secret", "canary")
 		return ask(err)
 	})
@@ -249,7 +249,7 @@ func toldNoSecrets(t *testing.T, r asker) {
 	next.StringData = map[string]string{"p": canary + "2"}
 	newer, err := secrets.Update(t.Context(), next, metav1.UpdateOptions{})
 	must(t, err)
-	eventually(t, "the secret's change is on record", func() string {
+	within(t, patience, "the secret's change is on record", func() string {
 		told, err := r.ask(t, "get", "secret", "canary", "-o", "json")
 		if err == nil && !strings.Contains(told, `"`+newer.ResourceVersion+`"`) {
 			return told
@@ -273,7 +273,7 @@ func toldNoSecrets(t *testing.T, r asker) {
 // toldEnd asks about an object that has been deleted.
 func toldEnd(t *testing.T, r asker) {
 	var c record.Cause
-	eventually(t, "the end is on record", func() string {
+	within(t, patience, "the end is on record", func() string {
 		r.json(t, &c, "why", "deploy/web")
 		if c.Version.Event != record.Ended {
 			return string(c.Version.Event)

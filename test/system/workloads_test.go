@@ -49,7 +49,7 @@ func TestAJobByHandStopsNoCronJob(t *testing.T) {
 	s.tells(t, name, "InvalidLastScheduleTime", "5383-09-16T06:00:00Z")
 	_, err = crons.Patch(t.Context(), "backup", types.MergePatchType, []byte(`{"spec":{"suspend":false}}`), metav1.PatchOptions{})
 	must(t, err)
-	eventually(t, "the CronJob runs", func() string {
+	within(t, patience, "the CronJob runs", func() string {
 		cron, err := crons.Get(t.Context(), "backup", metav1.GetOptions{})
 		switch {
 		case err != nil:
@@ -91,14 +91,14 @@ func TestClaimsGoWithASetThatNeverGotReady(t *testing.T) {
 		},
 	}}, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the pod is there", func() string {
+	within(t, patience, "the pod is there", func() string {
 		_, err := pods.Get(t.Context(), "web-0", metav1.GetOptions{})
 		return ask(err)
 	})
 	set, err := sets.Get(t.Context(), "web", metav1.GetOptions{})
 	must(t, err)
 	for _, claim := range []string{"old-web-0", "new-web-0"} {
-		eventually(t, claim+" is the set's", func() string {
+		within(t, patience, claim+" is the set's", func() string {
 			c, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
 			if err == nil && !metav1.IsControlledBy(c, set) {
 				return fmt.Sprintf("it is of %v", c.OwnerReferences)
@@ -108,7 +108,7 @@ func TestClaimsGoWithASetThatNeverGotReady(t *testing.T) {
 	}
 	must(t, sets.Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	for _, claim := range []string{"old-web-0", "new-web-0"} {
-		eventually(t, claim+" goes with the set", func() string {
+		within(t, patience, claim+" goes with the set", func() string {
 			_, err := claims.Get(t.Context(), claim, metav1.GetOptions{})
 			return gone(err)
 		})
@@ -118,7 +118,7 @@ func TestClaimsGoWithASetThatNeverGotReady(t *testing.T) {
 // tells waits until an Event of a reason has some words.
 func (s *site) tells(t *testing.T, namespace, reason, words string) {
 	t.Helper()
-	eventually(t, reason+" is told of "+words, func() string {
+	within(t, patience, reason+" is told of "+words, func() string {
 		told, err := s.kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
 		if err != nil {
 			return err.Error()

@@ -50,7 +50,7 @@ limits:
 			t.Errorf("%s says %q", verb, out)
 		}
 		if verb == "approve" {
-			eventually(t, "all pods to go", func() string {
+			within(t, patience, "all pods to go", func() string {
 				if n := s.podsOf(t, name); n > 0 {
 					return fmt.Sprintf("%d are left", n)
 				}
@@ -58,7 +58,7 @@ limits:
 			})
 			continue
 		}
-		eventually(t, "the denial on record", func() string {
+		within(t, patience, "the denial on record", func() string {
 			if h := r.awaitHeld(t, name, left); !h.Writes[0].Denied || !strings.HasPrefix(h.Writes[0].Message, "denied by ") || !strings.HasSuffix(h.Writes[0].Message, ": ticket 4711") {
 				return fmt.Sprintf("held is %+v", h)
 			}
@@ -95,7 +95,7 @@ func (s *site) podsOf(t *testing.T, deployment string) (n int) {
 // awaitHeld waits until so many writes of a Deployment's ReplicaSet are held, and returns them.
 func (r asker) awaitHeld(t *testing.T, deployment string, writes int) (found standing.Held) {
 	t.Helper()
-	eventually(t, "held writes of "+deployment, func() string {
+	within(t, patience, "held writes of "+deployment, func() string {
 		var held []standing.Held
 		r.json(t, &held, "held")
 		for _, h := range held {

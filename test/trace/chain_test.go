@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/cmd/clustertest"
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
@@ -102,14 +103,8 @@ func must(t *testing.T, err error) {
 // eventually waits until the condition holds, and prints the traces on a time-out.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(patience); !holds(); {
-		select {
-		case <-end:
-			w.Fatalf("never: %s; the traces are\n%s", what, w.Tree())
-		case <-tick.C:
-		}
+	if !eventually.Within(patience, holds) {
+		w.Fatalf("never: %s; the traces are\n%s", what, w.Tree())
 	}
 }
 

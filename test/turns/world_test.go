@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -393,17 +394,11 @@ func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
+// eventually waits until a condition holds, and measures how long that takes.
 func (w *world) eventually(what string, holds func() bool) (took time.Duration) {
 	w.Helper()
 	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		if time.Since(began) > patience {
-			w.Fatalf("after %v still not: %s", patience, what)
-		}
-		<-tick.C
-	}
+	eventually.True(w, patience, what, holds)
 	return time.Since(began)
 }
 

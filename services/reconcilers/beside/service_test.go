@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -180,7 +181,7 @@ func (s *stage) run(patience time.Duration) *Service {
 
 func (s *stage) ready(service *Service) {
 	s.t.Helper()
-	s.eventually("the shadow has begun", func() string {
+	eventually.Complete(s.t, eventually.Long, "the shadow has begun", func() string {
 		if err := service.Checks()["shadows"](); err != nil {
 			return err.Error()
 		}
@@ -191,30 +192,11 @@ func (s *stage) ready(service *Service) {
 	})
 }
 
-func (s *stage) eventually(what string, missing func() string) {
-	s.t.Helper()
-	deadline := time.NewTimer(5 * time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lacks := missing()
-		if lacks == "" {
-			return
-		}
-		select {
-		case <-deadline.C:
-			s.t.Fatalf("never: %s: %s", what, lacks)
-		case <-tick.C:
-		}
-	}
-}
-
 // finds waits until the last finding about a key has this agreement.
 func (s *stage) finds(namespace string, want report.Agreement) (f report.Finding) {
 	s.t.Helper()
 	key := events.Key{Name: namespace}
-	s.eventually(fmt.Sprintf("%s of %s", want, namespace), func() string {
+	eventually.Complete(s.t, eventually.Long, fmt.Sprintf("%s of %s", want, namespace), func() string {
 		m, there, err := s.bus.Last(s.t.Context(), subject.ShadowStream("copies"), subject.Finding("copies", key))
 		must(s.t, err)
 		if !there {
@@ -234,7 +216,7 @@ func TestBeside(t *testing.T) {
 	s := begin(t)
 	s.say(kinds.ConfigMaps.Kind, "old", "m", "kubectl", nil)
 	service := s.run(time.Minute)
-	s.eventually("it waits until all has been told", func() string {
+	eventually.Complete(s.t, eventually.Long, "it waits until all has been told", func() string {
 		if err := service.Checks()["shadows"](); err == nil || !strings.Contains(err.Error(), "not told everything") {
 			return fmt.Sprint(err)
 		}
@@ -295,7 +277,7 @@ func TestBeginsAnew(t *testing.T) {
 	log, err := s.bus.Append(t.Context(), kinds.ConfigMaps.Name)
 	must(t, err)
 	s.logs[kinds.ConfigMaps.Name] = log
-	s.eventually("it notices", func() string {
+	eventually.Complete(s.t, eventually.Long, "it notices", func() string {
 		if err := service.Checks()["shadows"](); err == nil {
 			return "it is content"
 		}
@@ -324,7 +306,7 @@ func TestAControllerIsLeftOut(t *testing.T) {
 	service := s.run(time.Minute)
 	s.ready(service)
 	service.LeaveOut(map[string]bool{"copies": true, "other": true})
-	s.eventually("the comparison has ended", func() string {
+	eventually.Complete(s.t, eventually.Long, "the comparison has ended", func() string {
 		if state := service.Checks()["shadows"](); state != nil {
 			return state.Error()
 		}
@@ -337,7 +319,7 @@ func TestAControllerIsLeftOut(t *testing.T) {
 	s.say(kinds.ServiceAccounts.Kind, "left", "copy", "kube-controller-manager", map[string]string{"a": "b"})
 	service.LeaveOut(nil)
 	service.LeaveOut(map[string]bool{})
-	s.eventually("the comparison has begun anew", func() string {
+	eventually.Complete(s.t, eventually.Long, "the comparison has begun anew", func() string {
 		s.told()
 		s.say(kinds.ConfigMaps.Kind, "again", "m", "kubectl", nil)
 		m, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.ShadowTurn("copies", events.LaneWrite, events.Key{Name: "again"}))

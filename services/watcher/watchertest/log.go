@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -53,17 +53,10 @@ func LogOfKind(t *testing.T, b bus.Bus, kind kinds.Name) (log []events.Delta) {
 	return log
 }
 
-// patient bounds the wait for what must happen, even on a slow machine.
-const patient = 5 * time.Minute
-
 // Until waits until a condition holds.
 func Until(t *testing.T, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patient); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("timed out")
-		}
-	}
+	eventually.True(t, eventually.Long, "the condition holds", holds)
 }
 
 // Rings reports whether a wake has rung, in a bubble of synctest, and takes its token.
@@ -89,18 +82,13 @@ func Ops(log []events.Delta) (text []string) {
 func Eventually(t *testing.T, b bus.Bus, want ...string) {
 	t.Helper()
 	var got []string
-	for end := time.Now().Add(patient); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		got = got[:0]
-		for _, d := range LogOf(t, b) {
-			if d.Op != events.Mark {
-				got = append(got, strings.TrimSpace(string(d.Op)+" "+d.Ref.Name))
-			}
-		}
-		if fmt.Sprint(got) == fmt.Sprint(want) {
-			return
-		}
+	holds := func() bool {
+		got = slices.DeleteFunc(Ops(LogOf(t, b)), func(op string) bool { return op == "mark" })
+		return slices.Equal(got, want)
 	}
-	t.Fatalf("the log tells %q, want %q", got, want)
+	if !eventually.Within(eventually.Long, holds) {
+		t.Fatalf("the log tells %q, want %q", got, want)
+	}
 }
 
 // EventuallySorted waits until the log holds these deltas, in any order.

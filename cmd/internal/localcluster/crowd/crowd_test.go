@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/millrace/millrace/pkg/events/eventually"
 )
 
 func account(namespace string) runtime.Object {
@@ -26,15 +28,6 @@ func running(namespace string, n int) *corev1.Pod {
 	name := fmt.Sprint("p-", n)
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, UID: types.UID(name)}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
-	}
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
 	}
 }
 
@@ -51,7 +44,7 @@ func TestProbe(t *testing.T) {
 	go func() { p.Run(ctx, time.Hour); close(ended) }()
 	pods := client.CoreV1().Pods("probe")
 	for n := 4; n < 6; n++ {
-		eventually(t, "a pod is deleted", func() bool {
+		eventually.True(t, eventually.Long, "a pod is deleted", func() bool {
 			list, err := pods.List(ctx, metav1.ListOptions{})
 			return err == nil && len(list.Items) == probed-1
 		})
@@ -61,7 +54,7 @@ func TestProbe(t *testing.T) {
 		if _, err := pods.Create(ctx, running("probe", n), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a sample", func() bool { return len(p.Samples()) == n-3 })
+		eventually.True(t, eventually.Long, "a sample", func() bool { return len(p.Samples()) == n-3 })
 		p.Soon()
 	}
 	for _, s := range p.Samples() {
@@ -70,7 +63,7 @@ func TestProbe(t *testing.T) {
 		}
 	}
 	// A sample that is open when the measurement ends counts as well.
-	eventually(t, "a third pod is deleted", func() bool {
+	eventually.True(t, eventually.Long, "a third pod is deleted", func() bool {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		return err == nil && len(list.Items) == probed-1
 	})

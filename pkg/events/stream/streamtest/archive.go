@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -150,7 +151,7 @@ func standing(k *kit, b archive) {
 			}
 		})
 	}()
-	k.eventually("a consumer's standing is told", func() bool {
+	eventually.True(k, Patience, "a consumer's standing is told", func() bool {
 		have, err := b.Consumers(k.ctx, subject.TurnStream(controller))
 		k.must(err)
 		return len(have) == 1 && have[0].Answered == 1 && have[0].Unanswered == 2 && have[0].Pending == 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -29,11 +30,11 @@ func testConsume(t *testing.T, b bus.Bus) {
 	}
 	none := func() uint64 { return 0 }
 	all, some := k.consume(log, 0, none), k.consume(log, 4, none)
-	k.eventually("what is there is read", func() bool { return len(all.messages()) == 10 && len(some.messages()) == 7 })
+	eventually.True(k, Patience, "what is there is read", func() bool { return len(all.messages()) == 10 && len(some.messages()) == 7 })
 	for i := 11; i <= 50; i++ {
 		k.append(a, k.pod(fmt.Sprint("pod-", i), i))
 	}
-	k.eventually("what was stored later is read", func() bool { return len(all.messages()) == 50 && len(some.messages()) == 47 })
+	eventually.True(k, Patience, "what was stored later is read", func() bool { return len(all.messages()) == 50 && len(some.messages()) == 47 })
 	for r, from := range map[*reading]uint64{all: 1, some: 4} {
 		for i, n := range r.sequences() {
 			if n != from+uint64(i) {
@@ -60,7 +61,7 @@ func testConsumeWhatIsLeft(t *testing.T, b bus.Bus) {
 	}
 	left := func(want uint64, known bool) {
 		t.Helper()
-		k.eventually(fmt.Sprintf("%d are dealt with (%t)", want, known), func() bool {
+		eventually.True(k, Patience, fmt.Sprintf("%d are dealt with (%t)", want, known), func() bool {
 			dealt, ok, err := b.Acknowledged(k.ctx, log)
 			return err == nil && dealt == want && ok == known
 		})
@@ -68,7 +69,7 @@ func testConsumeWhatIsLeft(t *testing.T, b bus.Bus) {
 	left(0, false)
 	var dealt, ahead atomic.Uint64
 	first, second := k.consume(log, 1, dealt.Load), k.consume(log, 5, ahead.Load)
-	k.eventually("both read", func() bool { return len(first.messages()) == 10 && len(second.messages()) == 6 })
+	eventually.True(k, Patience, "both read", func() bool { return len(first.messages()) == 10 && len(second.messages()) == 6 })
 	dealt.Store(3)
 	ahead.Store(10)
 	if !slices.Equal(first.sequences(), []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) {

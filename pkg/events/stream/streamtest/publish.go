@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -44,7 +45,7 @@ func testAppend(t *testing.T, b bus.Bus) {
 		t.Fatalf("after %d messages the log stands at %+v", n, s)
 	}
 	r := k.follow(subject.LogStream("pods"), 0)
-	k.eventually("all is read", func() bool { return len(r.messages()) == n })
+	eventually.True(k, Patience, "all is read", func() bool { return len(r.messages()) == n })
 	for i, m := range r.messages() {
 		want := given[uint64(i+1)]
 		switch {
@@ -282,7 +283,7 @@ func testLargestObject(t *testing.T, b bus.Bus) {
 		}
 		d.Ack()
 	}
-	k.eventually("all is read", func() bool { return len(r.messages()) == n })
+	eventually.True(k, Patience, "all is read", func() bool { return len(r.messages()) == n })
 	for _, m := range r.messages() {
 		if !bytes.Equal(m.Data, body) {
 			t.Errorf("a body of %d bytes was read as %d", len(body), len(m.Data))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -35,7 +36,7 @@ func (c *contest) store(n int) {
 // reached waits until a worker gets a stored message, which shows that it has asked.
 func (c *contest) reached(w, other *working) {
 	c.Helper()
-	c.eventually("the worker is asked first", func() bool {
+	eventually.True(c, Patience, "the worker is asked first", func() bool {
 		c.store(1)
 		select {
 		case d := <-w.deliveries:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -93,7 +94,7 @@ func testFollow(t *testing.T, b bus.Bus) {
 	}
 	log := subject.LogStream("pods")
 	all, one, some, end := k.follow(log, 0), k.follow(log, 1), k.follow(log, 4), k.follow(log, 11)
-	k.eventually("what is there is read", func() bool {
+	eventually.True(k, Patience, "what is there is read", func() bool {
 		return len(all.messages()) == 10 && len(one.messages()) == 10 && len(some.messages()) == 7
 	})
 	for i := 11; i <= 500; i++ {
@@ -101,7 +102,7 @@ func testFollow(t *testing.T, b bus.Bus) {
 	}
 	k.must(a.Flush(k.ctx))
 	for r, from := range map[*reading]uint64{all: 1, one: 1, some: 4, end: 11} {
-		k.eventually("what was stored later is read", func() bool { return len(r.messages()) == 501-int(from) })
+		eventually.True(k, Patience, "what was stored later is read", func() bool { return len(r.messages()) == 501-int(from) })
 		for i, n := range r.sequences() {
 			if n != from+uint64(i) {
 				t.Fatalf("message %d from %d has sequence %d", i, from, n)
@@ -129,7 +130,7 @@ func testFollowForgotten(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	k.append(k.appender(kinds.Pods.Kind), k.pod("a", 1))
 	r := k.follow(subject.LogStream("pods"), 0)
-	k.eventually("the stream is read", func() bool { return len(r.messages()) == 1 })
+	eventually.True(k, Patience, "the stream is read", func() bool { return len(r.messages()) == 1 })
 	k.must(b.DeleteKind(k.ctx, kinds.Pods.Name))
 	if err := k.end(r); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("Follow of a stream that disappeared: %v, want ErrNoStream", err)

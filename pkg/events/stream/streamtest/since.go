@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
 
@@ -35,7 +36,7 @@ func (k *kit) since(since time.Duration) (seen bool) {
 	}
 	store("old")
 	stored := time.Now()
-	k.eventually("the turn is old", func() bool { return time.Since(stored) > 2*since })
+	eventually.True(k, Patience, "the turn is old", func() bool { return time.Since(stored) > 2*since })
 	store("young")
 	w := k.work(bus.Work{Stream: subject.TurnStream(controller), Durable: "since-" + of, Since: since})
 	var d bus.Delivery

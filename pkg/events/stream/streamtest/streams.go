@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -86,7 +87,7 @@ func testSealed(t *testing.T, b bus.Bus) {
 	_, err = b.Put(k.ctx, outcome, "one")
 	k.must(err)
 	k.must(b.Schedule(k.ctx, events.Wake{Controller: controller, Key: key("web"), At: time.Now()}))
-	k.eventually("the wake has fired", func() bool {
+	eventually.True(k, Patience, "the wake has fired", func() bool {
 		_, there, err := b.Last(k.ctx, subject.WakeStream, subject.Wake(controller, key("web")))
 		return err == nil && there
 	})
@@ -96,7 +97,7 @@ func testSealed(t *testing.T, b bus.Bus) {
 		subject.WakeStream: subject.Wake(controller, key("web")),
 	} {
 		var m events.Message
-		k.eventually(stream+" has the message", func() (there bool) {
+		eventually.True(k, Patience, stream+" has the message", func() (there bool) {
 			m, there, err = b.Last(k.ctx, stream, on)
 			return err == nil && there
 		})
@@ -149,7 +150,7 @@ func testClose(t *testing.T, b bus.Bus) {
 	a := k.appender(kinds.Pods.Kind)
 	k.append(a, k.pod("a", 1))
 	k.next(w).Ack()
-	k.eventually("the reader has read", func() bool { return len(r.messages()) == 1 })
+	eventually.True(k, Patience, "the reader has read", func() bool { return len(r.messages()) == 1 })
 	k.must(b.Close())
 	k.must(b.Close()) // again: nothing happens
 	if err := k.end(r); !errors.Is(err, bus.ErrClosed) {
@@ -187,7 +188,7 @@ func testPeers(t *testing.T, b bus.Bus) {
 			}
 		})
 	}()
-	k.eventually("a listener hears", func() bool {
+	eventually.True(k, Patience, "a listener hears", func() bool {
 		k.must(b.Broadcast("watcher", []byte("alive")))
 		k.must(b.Broadcast("other", []byte("elsewhere")))
 		return len(heard) > 0
@@ -203,7 +204,7 @@ func testPeers(t *testing.T, b bus.Bus) {
 	cancel()
 	k.must(<-ended)
 	close(heard)
-	k.eventually("nothing listens any more", func() bool { return absent("watcher") })
+	eventually.True(k, Patience, "nothing listens any more", func() bool { return absent("watcher") })
 	for text := range heard {
 		if text != "alive" && text != "" {
 			t.Errorf("heard %q on the topic", text)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -77,7 +78,7 @@ func Expire(t *testing.T, age time.Duration, open func(t *testing.T) bus.Bus) {
 	a := k.appender(kinds.Pods.Kind)
 	k.append(a, k.pod("goes", 1))
 	k.append(a, k.gone("goes", 2))
-	k.eventually("the log is empty", func() bool {
+	eventually.True(k, Patience, "the log is empty", func() bool {
 		_, there, err := b.Last(k.ctx, subject.LogStream("pods"), subject.Delta(podRef("goes")))
 		return err == nil && !there && k.state(subject.LogStream("pods")).Messages == 0
 	})
@@ -109,21 +110,6 @@ func (k *kit) must(err error) {
 	k.Helper()
 	if err != nil {
 		k.Fatal(err)
-	}
-}
-
-func (k *kit) eventually(what string, holds func() bool) {
-	k.Helper()
-	deadline := time.NewTimer(Patience)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-deadline.C:
-			k.Fatalf("after %v still not: %s", Patience, what)
-		case <-tick.C:
-		}
 	}
 }
 
@@ -274,7 +260,7 @@ func (k *kit) made(stream, durable string) (c bus.Consumer) {
 	k.Helper()
 	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()
-	k.eventually("there is a consumer "+durable, func() bool {
+	eventually.True(k, Patience, "there is a consumer "+durable, func() bool {
 		<-pause.C
 		all, err := k.bus.(bus.Archive).Consumers(k.ctx, stream)
 		k.must(err)
