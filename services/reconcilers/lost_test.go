@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -39,20 +40,9 @@ func inMemoryWorld(ctx context.Context, t *testing.T) (*world, *memory.Bus) {
 }
 
 // losses returns how often a stream of turns, outcomes or wakes was found to have lost messages.
-func losses(t *testing.T, registry *prometheus.Registry) (n float64) {
+func losses(t *testing.T, registry *prometheus.Registry) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "millrace_reconcilers_losses_total" {
-			for _, m := range f.GetMetric() {
-				n += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return n
+	return metrictest.Read(t, registry).Sum("millrace_reconcilers_losses_total")
 }
 
 func (w *world) stored(ctx context.Context, stream string) uint64 {
@@ -91,19 +81,9 @@ func TestLostTurnsAreMadeAgain(t *testing.T) {
 // gauged returns the values of a controller's gauge, by kind.
 func gauged(t *testing.T, s *reconcilers.Service, name string) map[string]float64 {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	said := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name {
-				said[label(m, "kind")] = m.GetGauge().GetValue()
-			}
-		}
+	for _, one := range metrictest.Collect(t, s.Collectors()...).Of(name) {
+		said[one.Label("kind")] = one.Value
 	}
 	return said
 }
@@ -247,20 +227,7 @@ func TestAnOutcomeThatIsNotSignedIsCounted(t *testing.T) {
 		w.say(ctx, kinds.ConfigMaps.Kind, "first", "c")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		registry := prometheus.NewRegistry()
-		registry.MustRegister(s.Collectors()...)
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		refused := 0.0
-		for _, f := range families {
-			for _, m := range f.GetMetric() {
-				if f.GetName() == "millrace_reconcilers_unproven_outcomes_total" && label(m, "controller") == "copies" {
-					refused += m.GetCounter().GetValue()
-				}
-			}
-		}
+		refused := metrictest.Collect(t, s.Collectors()...).Sum("millrace_reconcilers_unproven_outcomes_total", "controller=copies")
 		if refused == 0 {
 			t.Error("no outcome is counted as unproven")
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 )
 
@@ -170,20 +171,15 @@ func TestChecksAndMetrics(t *testing.T) {
 
 // counted reports whether every metric that a turn changes has been counted.
 func counted(t *testing.T, registry *prometheus.Registry) bool {
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Helper()
 	found, there := map[string]bool{}, map[string]bool{}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			at := f.GetName()
-			if len(m.GetLabel()) > 0 {
-				at += "/" + m.GetLabel()[0].GetValue()
-			}
-			there[at] = true
-			found[at] = found[at] || m.GetCounter().GetValue()+m.GetGauge().GetValue() > 0 || m.GetHistogram().GetSampleCount() > 0
+	for _, one := range metrictest.Read(t, registry) {
+		at := one.Name
+		if len(one.Labels) > 0 {
+			at += "/" + one.Labels[0].Value
 		}
+		there[at] = true
+		found[at] = found[at] || one.Value > 0
 	}
 	return found["workqueue_adds_total/copies_queue"] && found["workqueue_queue_duration_seconds/copies_queue"] &&
 		found["workqueue_work_duration_seconds/copies_queue"] && found["millrace_reconcilers_turns_total/copies"] &&

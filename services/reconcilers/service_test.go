@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -520,21 +521,13 @@ func TestSyncsAreCountedAsUpstreams(t *testing.T) {
 		u.answered(c.Describe().Name, 200, time.Second)
 		u.answered(c.Describe().Name, 409, time.Second)
 	}
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(u.collectors(controllers)...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	counts := map[string]int{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			at := f.GetName()
-			for _, l := range m.GetLabel() {
-				at += "/" + l.GetValue()
-			}
-			counts[at] = int(m.GetCounter().GetValue()) + int(m.GetHistogram().GetSampleCount())
+	for _, one := range metrictest.Collect(t, u.collectors(controllers)...) {
+		at := one.Name
+		for _, l := range one.Labels {
+			at += "/" + l.Value
 		}
+		counts[at] = int(one.Value)
 	}
 	for at, want := range map[string]int{
 		"root_ca_cert_publisher_sync_total/200": 1, "root_ca_cert_publisher_sync_total/409": 1, "root_ca_cert_publisher_sync_duration_seconds/409": 1,

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 )
 
 // TestReplicasDoNotDoTheSameWork: the bus refuses few turns because another replica was
@@ -44,7 +43,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 					stored, overtaken = 0, 0
 					for _, r := range all {
 						stored += r.sum(t, "millrace_reconcilers_turns_total", "write")
-						overtaken += r.sum(t, "millrace_reconcilers_overtaken_total", "")
+						overtaken += r.sum(t, "millrace_reconcilers_overtaken_total")
 					}
 					shares = append(shares, (overtaken-before)/namespaces)
 				}
@@ -67,27 +66,8 @@ func (r replica) healthy() bool {
 	return true
 }
 
-// sum returns the sum of a metric, of those with a label value if that is not "".
-func (r replica) sum(t *testing.T, name, value string) (sum float64) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(r.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.Metric {
-			match := value == ""
-			for _, l := range m.Label {
-				match = match || l.GetValue() == value
-			}
-			if match {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	return sum
+// sum returns the sum of a metric, of the series with some labels.
+func (r replica) sum(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	return metrictest.Collect(t, r.Collectors()...).Sum(name, labels...)
 }

@@ -7,12 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -22,30 +21,10 @@ import (
 // stalledBy returns the metric's condition and seconds of the only controller.
 func stalledBy(t *testing.T, s *reconcilers.Service) (condition string, seconds float64) {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != "millrace_reconcilers_stalled_seconds" {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			condition, seconds = label(m, "condition"), m.GetGauge().GetValue()
-		}
+	for _, one := range metrictest.Collect(t, s.Collectors()...).Of("millrace_reconcilers_stalled_seconds") {
+		condition, seconds = one.Label("condition"), one.Value
 	}
 	return condition, seconds
-}
-
-func label(m *dto.Metric, name string) string {
-	for _, l := range m.GetLabel() {
-		if l.GetName() == name {
-			return l.GetValue()
-		}
-	}
-	return ""
 }
 
 // reported returns the newest report on the bus.
@@ -149,22 +128,9 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 }
 
 // waiting returns the metric's number of keys that wait under a condition.
-func waiting(t *testing.T, s *reconcilers.Service, under report.Condition) (keys float64) {
+func waiting(t *testing.T, s *reconcilers.Service, under report.Condition) float64 {
 	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "millrace_reconcilers_waiting_keys" && label(m, "condition") == string(under) {
-				keys += m.GetGauge().GetValue()
-			}
-		}
-	}
-	return keys
+	return metrictest.Collect(t, s.Collectors()...).Sum("millrace_reconcilers_waiting_keys", "condition="+string(under))
 }
 
 func TestAControllerWhoseTurnsHaveNoWriterIsNamed(t *testing.T) {

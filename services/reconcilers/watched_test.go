@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -171,15 +172,9 @@ func TestAServiceThatEndsIsNotReady(t *testing.T) {
 // named returns the number of metrics of each name.
 func named(t *testing.T, collectors ...prometheus.Collector) map[string]int {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(collectors...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]int{}
-	for _, f := range families {
-		found[strings.TrimPrefix(f.GetName(), "millrace_reconcilers_")] = len(f.GetMetric())
+	for _, one := range metrictest.Collect(t, collectors...) {
+		found[strings.TrimPrefix(one.Name, "millrace_reconcilers_")]++
 	}
 	return found
 }

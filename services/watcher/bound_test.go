@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/versions"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -58,7 +59,7 @@ func TestAnObjectIsRecordedNoFasterThanItsBound(t *testing.T) {
 	if _, recorded, left := newestOf(t, b, "large"); recorded+left != rewrites || left < rewrites/2 {
 		t.Errorf("%d versions are recorded and %d said to be left out, of %d", recorded, left, rewrites)
 	}
-	if got := int(valueOf(t, service, "millrace_watcher_left_out_versions_total", "pods")); got < rewrites/2 {
+	if got := int(metrictest.Collect(t, service.Collectors()...).Sum("millrace_watcher_left_out_versions_total", "kind=pods")); got < rewrites/2 {
 		t.Errorf("the metric says that %d were left out", got)
 	}
 	watchertest.Until(t, func() bool { log := watchertest.LogOf(t, b); return log[len(log)-1].Op == events.Mark })

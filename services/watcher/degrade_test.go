@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -47,7 +48,9 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 	service, _ := start(t, s, b, "one", every)
 	s.Change("ADDED", "a", 0)
 	watchertest.Eventually(t, b, "is a")
-	degraded := func(kind string) float64 { return valueOf(t, service, "millrace_watcher_degraded", kind) }
+	degraded := func(kind string) float64 {
+		return metrictest.Collect(t, service.Collectors()...).Sum("millrace_watcher_degraded", "kind="+kind)
+	}
 	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), "widgets.example.com") && degraded("widgets.example.com") == 1

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -35,25 +34,6 @@ const (
 // through makes a watcher send its requests through d.
 func through(d *watchertest.Direct) func(*Config) {
 	return func(c *Config) { c.REST = d.REST() }
-}
-
-// valueOf is the value of a watcher's counter or gauge of a kind; 0 where there is none.
-func valueOf(t *testing.T, s *Service, name, kind string) (value float64) {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name && m.GetLabel()[0].GetValue() == kind {
-				value = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	return value
 }
 
 // kept is a keeper that only says what a test tells it.

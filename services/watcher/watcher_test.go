@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/versions"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -312,6 +313,6 @@ func TestTheWatcherTellsOfAFight(t *testing.T) {
 		write(i)
 	}
 	watchertest.Until(t, func() bool {
-		return valueOf(t, service, "millrace_watcher_fights_total", "pods") == 2
+		return metrictest.Collect(t, service.Collectors()...).Sum("millrace_watcher_fights_total", "kind=pods") == 2
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -329,7 +330,7 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 		t.Errorf("it is not proven: %v, %v", trust.Outcome(last), err)
 	}
 	for reason, want := range map[string]float64{plan.NotPromised: 1, plan.Redacted: 1, "": 0} {
-		if n := sumOf(t, w.metrics.alarms, "rs", reason); n != want {
+		if n := metrictest.Collect(t, w.metrics.alarms).Sum("", "rs", reason); n != want {
 			t.Errorf("%v alarms of reason %q, want %v", n, reason, want)
 		}
 	}
@@ -381,7 +382,7 @@ func TestWhichOutcomesCount(t *testing.T) {
 		if settled, err := w.hasOutcome(t.Context(), m, events.LaneWrite, web); err != nil || settled != c.want {
 			t.Errorf("%s: it counts: %t, %v", what, settled, err)
 		}
-		if bad := sumOf(t, w.metrics.alarms, "rs", "BadOutcome"); (bad == 1) != (!c.want && !c.early) {
+		if bad := metrictest.Collect(t, w.metrics.alarms).Sum("", "rs", "BadOutcome"); (bad == 1) != (!c.want && !c.early) {
 			t.Errorf("%s: %v alarms", what, bad)
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/eventually"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
@@ -84,17 +84,7 @@ func judged(t *testing.T, play func(*scene) (wrong string)) {
 // expiries returns how often the heartbeats of the writer came back too late.
 func (s *scene) expiries() float64 {
 	s.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.service.Collectors()...)
-	families, err := registry.Gather()
-	s.must(err)
-	for _, f := range families {
-		if f.GetName() == "millrace_writer_claim_expiries_total" {
-			return f.Metric[0].GetCounter().GetValue()
-		}
-	}
-	s.Fatal("the metric is not there")
-	return 0
+	return metrictest.Collect(s, s.service.Collectors()...).Value(s, "millrace_writer_claim_expiries_total")
 }
 
 // listens waits until the writer listens, and ignores its earlier expiries.

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/writer"
@@ -77,15 +78,9 @@ func TestForgedEpochsStopNoTurns(t *testing.T) {
 			})
 			s.goesOn(12 * time.Second)
 			told := 0.0
-			families, err := registry.Gather()
-			s.must(err)
-			for _, f := range families {
-				if f.GetName() == "millrace_writer_epoch_claims_total" {
-					for _, m := range f.GetMetric() {
-						if verdict := m.GetLabel()[0].GetValue(); verdict != "confirmed" {
-							told += m.GetCounter().GetValue()
-						}
-					}
+			for _, one := range metrictest.Read(s, registry).Of("millrace_writer_epoch_claims_total") {
+				if one.Labels[0].Value != "confirmed" {
+					told += one.Value
 				}
 			}
 			if told == 0 {

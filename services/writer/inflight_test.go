@@ -3,18 +3,17 @@ package writer
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -124,38 +123,15 @@ func TestLateHeartbeatsAreCounted(t *testing.T) {
 		for range 3 {
 			listen(f, claim.Interval)
 		}
-		if n := sumOf(t, f.metrics.expiries); n != 0 {
+		if n := metrictest.Collect(t, f.metrics.expiries).Sum(""); n != 0 {
 			t.Errorf("of a writer that hears itself %v heartbeats are counted", n)
 		}
 		time.Sleep(claim.Expiry) // virtual
 		listen(f, claim.Interval)
-		if n := sumOf(t, f.metrics.expiries); n != 1 {
+		if n := metrictest.Collect(t, f.metrics.expiries).Sum(""); n != 1 {
 			t.Errorf("of a writer that did not hear itself once %v heartbeats are counted", n)
 		}
 	})
-}
-
-// sumOf sums a metric over all labels, or those with some values.
-func sumOf(t *testing.T, c prometheus.Collector, labels ...string) (sum float64) {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(c)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			has := map[string]bool{}
-			for _, l := range m.GetLabel() {
-				has[l.GetValue()] = true
-			}
-			if !slices.ContainsFunc(labels, func(l string) bool { return !has[l] }) {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
 }
 
 // A writer that does not hear itself for five seconds is not ready: it takes turns, and may make

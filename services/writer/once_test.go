@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -264,22 +265,9 @@ func (s *scene) serve(registry *prometheus.Registry) {
 	s.writer()
 }
 
-func alarms(t *testing.T, registry *prometheus.Registry, reason string) (count float64) {
+func alarms(t *testing.T, registry *prometheus.Registry, reason string) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if f.GetName() == "millrace_writer_alarms_total" && l.GetName() == "reason" && l.GetValue() == reason {
-					count += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return count
+	return metrictest.Read(t, registry).Sum("millrace_writer_alarms_total", "reason="+reason)
 }
 
 // tether is a bus from which one writer can be cut off while its requests still reach the API

@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/millrace/millrace/pkg/events/eventually"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer"
 )
 
@@ -63,19 +62,8 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 
 // active reports whether a writer has the controller's turns, by its metrics.
 func active(t *testing.T, w *writer.Service) bool {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(w.Collectors()...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "millrace_writer_active" {
-			return f.Metric[0].GetGauge().GetValue() > 0
-		}
-	}
-	t.Fatal("the metric is not there")
-	return false
+	t.Helper()
+	return metrictest.Collect(t, w.Collectors()...).Value(t, "millrace_writer_active") > 0
 }
 
 // wire is a connection that can be cut: it passes no data, and neither end notices.

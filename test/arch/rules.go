@@ -46,7 +46,8 @@ var (
 	// kit is the imports that tests are written with.
 	kit = []string{
 		"pgregory.net/rapid", "github.com/google/go-cmp/...", "sigs.k8s.io/yaml", "golang.org/x/tools/txtar",
-		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/eventually", "pkg/events/trace/tracetest",
+		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/eventually", "pkg/events/metrictest",
+		"pkg/events/trace/tracetest",
 	}
 )
 
@@ -75,6 +76,11 @@ var layers = []Layer{
 		Name: "waiting", Packages: []string{"pkg/events/sleep", "pkg/events/eventually"},
 		May:     []string{},
 		Because: "how to wait concerns nothing of what is waited for",
+	},
+	{
+		Name: "metrics in tests", Packages: []string{"pkg/events/metrictest"},
+		May:     []string{"github.com/prometheus/client_golang/prometheus"},
+		Because: "it reads what any program of ours measures",
 	},
 	{
 		Name: "rights on the bus (L1)", Packages: []string{rights}, Pure: true,

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,10 +14,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/eventually"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -364,17 +363,7 @@ func (w *world) warned(err error) { w.Errorf("a file of keys: %v", err) }
 func (w *world) alarmed(counter, value string) (sum int) {
 	w.Helper()
 	for _, c := range w.alarms {
-		r := prometheus.NewPedanticRegistry()
-		w.must(r.Register(c))
-		families, err := r.Gather()
-		w.must(err)
-		for _, family := range families {
-			for _, series := range family.GetMetric() {
-				if family.GetName() == counter && slices.ContainsFunc(series.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == value }) {
-					sum += int(series.GetCounter().GetValue())
-				}
-			}
-		}
+		sum += int(metrictest.Collect(w, c).Sum(counter, value))
 	}
 	return sum
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/millrace/millrace/pkg/events/eventually"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 )
@@ -46,26 +46,9 @@ func TestRoomIsMadeOnOtherServers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- parts[0].Run(ctx) }()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(parts[0].Collectors...)
-	told := func() bool {
-		families, err := registry.Gather()
-		for _, f := range families {
-			if f.GetName() == "millrace_bus_store_limit_bytes" {
-				return err == nil && f.GetMetric()[0].GetGauge().GetValue() == 1<<30
-			}
-		}
-		return false
-	}
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for deadline := time.After(time.Minute); !told(); {
-		select {
-		case <-look.C:
-		case <-deadline:
-			t.Fatal("no metric says how much may be stored")
-		}
-	}
+	eventually.True(t, time.Minute, "a metric says how much may be stored", func() bool {
+		return metrictest.Collect(t, parts[0].Collectors...).Sum("millrace_bus_store_limit_bytes") == 1<<30
+	})
 	if stop(); <-ended != nil {
 		t.Error("it does not end well")
 	}

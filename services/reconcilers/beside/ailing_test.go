@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -264,7 +265,7 @@ func TestAComparisonIsBegunAnewEverySecond(t *testing.T) {
 		if err := service.Checks()["shadows"](); times != 11 || !errors.Is(err, away) {
 			t.Errorf("in ten seconds it was begun %d times, and says %v", times, err)
 		}
-		if restarts := value(t, service.metrics.restarts); restarts != 11 {
+		if restarts := testutil.ToFloat64(service.metrics.restarts); restarts != 11 {
 			t.Errorf("it was begun anew %v times by the metric", restarts)
 		}
 		cancel()

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -113,7 +114,7 @@ func TestWhatComesTooLate(t *testing.T) {
 	for i := range 60 {
 		must(t, x.advance(t.Context(), at.Add(time.Duration(i+1)*tick)))
 	}
-	if late := value(t, x.service.metrics.late); late != 1 || x.doubted.IsZero() {
+	if late := testutil.ToFloat64(x.service.metrics.late); late != 1 || x.doubted.IsZero() {
 		t.Errorf("%v messages are late, and the order is in doubt until %v", late, x.doubted)
 	}
 }
@@ -238,7 +239,7 @@ func TestATurnThatBreaksIsNoAnswer(t *testing.T) {
 	must(t, x.ask(t.Context(), d, key, events.Trigger{}))
 	d.wakes[key], breaks = time.Unix(1, 0), true
 	must(t, x.ask(t.Context(), d, key, events.Trigger{}))
-	if broken := value(t, x.service.metrics.broken.WithLabelValues(copies.Name)); broken != 1 || d.matcher.Standing() != 1 || len(d.wakes) != 1 {
+	if broken := testutil.ToFloat64(x.service.metrics.broken.WithLabelValues(copies.Name)); broken != 1 || d.matcher.Standing() != 1 || len(d.wakes) != 1 {
 		t.Errorf("%v turns have broken, %d writes are wanted, and %d keys are asked later", broken, d.matcher.Standing(), len(d.wakes))
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -40,21 +40,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// value returns the value of a metric.
-func value(t *testing.T, m prometheus.Metric) float64 {
-	t.Helper()
-	var said dto.Metric
-	must(t, m.Write(&said))
-	return said.GetCounter().GetValue() + said.GetGauge().GetValue()
-}
-
 // The lag is measured from the oldest waiting message. Wants that are not done yet, findings and stored turns
 // are counted.
 func TestWhatIsMeasured(t *testing.T) {
 	x, _, _ := onAiling(t, copies)
 	m, now := x.service.metrics, time.Now()
 	x.measure(now)
-	if lag := value(t, m.lag); lag != 0 {
+	if lag := testutil.ToFloat64(m.lag); lag != 0 {
 		t.Errorf("when nothing waits it is behind by %v s", lag)
 	}
 	x.order.push(message(kinds.ConfigMaps.Kind, 1, 5, now.Add(-3*time.Second)))
@@ -62,22 +54,22 @@ func TestWhatIsMeasured(t *testing.T) {
 	want := []shadow.Want{{Verb: events.VerbDelete, Ref: events.Ref{Kind: "serviceaccounts", Namespace: "web", Name: "copy"}, UID: "u"}}
 	x.engines[0].matcher.Decided(shadow.Answer{Key: events.Key{Name: "web"}, Wants: want, At: now})
 	x.measure(now)
-	if lag, open := value(t, m.lag), value(t, m.open.WithLabelValues(copies.Name)); lag != 3 || open != 1 {
+	if lag, open := testutil.ToFloat64(m.lag), testutil.ToFloat64(m.open.WithLabelValues(copies.Name)); lag != 3 || open != 1 {
 		t.Errorf("it is behind by %v s, and %v are not done yet", lag, open)
 	}
 	must(t, x.tell(t.Context(), x.engines[0], []shadow.Found{{Finding: report.Finding{Controller: copies.Name, Agreement: report.Agreed}}}))
-	if found := value(t, m.findings.WithLabelValues(copies.Name, string(report.Agreed))); found != 1 {
+	if found := testutil.ToFloat64(m.findings.WithLabelValues(copies.Name, string(report.Agreed))); found != 1 {
 		t.Errorf("%v findings are counted", found)
 	}
 	known := seen(t, copies, "web")
 	must(t, known.ask(t.Context(), known.engines[0], events.Key{Name: "web"}, events.Trigger{}))
-	if turns := value(t, known.service.metrics.turns.WithLabelValues(copies.Name)); turns != 1 {
+	if turns := testutil.ToFloat64(known.service.metrics.turns.WithLabelValues(copies.Name)); turns != 1 {
 		t.Errorf("%v turns are counted", turns)
 	}
 	known.service.first = func(string) bool { return false }
 	known.engines[0].matcher = shadow.New(known.engines[0].described, shadow.Settings{})
 	must(t, known.ask(t.Context(), known.engines[0], events.Key{Name: "web"}, events.Trigger{}))
-	if turns := value(t, known.service.metrics.turns.WithLabelValues(copies.Name)); turns != 1 {
+	if turns := testutil.ToFloat64(known.service.metrics.turns.WithLabelValues(copies.Name)); turns != 1 {
 		t.Errorf("%v turns are counted, with those of another replica", turns)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -141,7 +141,7 @@ func TestRetriesAreCounted(t *testing.T) {
 	})
 	metrics := apply.NewMetrics()
 	carry(t, open(t, s, func(c *apply.Config) { c.Metrics = metrics }), plan.Options{}, creates(3)...)
-	if n := applytest.Counted(t, metrics.Collectors(), "millrace_writer_retries_total", "create"); n != 1 {
+	if n := metrictest.Collect(t, metrics.Collectors()...).Sum("millrace_writer_retries_total", "create"); n != 1 {
 		t.Errorf("%v retries are counted after one refusal", n)
 	}
 }

@@ -65,5 +65,3 @@ func BenchmarkSameTemplate(b *testing.B) {
 		}
 	}
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -78,7 +78,7 @@ func anyDeployment(t *rapid.T) *appsv1.Deployment {
 		d.Annotations[appsv1.DeprecatedRollbackTo] = to
 	}
 	if rapid.IntRange(0, 11).Draw(t, "leaving") == 11 {
-		d.DeletionTimestamp = ptr(ago(t, "left"))
+		d.DeletionTimestamp = new(ago(t, "left"))
 	}
 	return d
 }
@@ -148,7 +148,7 @@ func maybe(t *rapid.T, most int32, what string) *int32 {
 	if rapid.IntRange(0, 2).Draw(t, "no "+what) == 0 {
 		return nil
 	}
-	return ptr(count(t, most, what))
+	return new(count(t, most, what))
 }
 
 func image(i int) string { return "web:v" + strconv.Itoa(i) }
@@ -248,7 +248,7 @@ func TestRolloutsEnd(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "recreate") == 3 {
 			v.Deployment.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 		}
-		v.Deployment.Spec.RevisionHistoryLimit, v.Deployment.Spec.ProgressDeadlineSeconds = ptr(int32(2)), ptr(int32(600))
+		v.Deployment.Spec.RevisionHistoryLimit, v.Deployment.Spec.ProgressDeadlineSeconds = new(int32(2)), new(int32(600))
 		now := reconciletest.Now
 		for range rapid.IntRange(1, 4).Draw(t, "changes") {
 			for range rapid.IntRange(0, 6).Draw(t, "steps before the next change") {
@@ -258,7 +258,7 @@ func TestRolloutsEnd(t *testing.T) {
 			d.Generation++
 			d.ResourceVersion = later(d)
 			d.Spec.Template.Spec.Containers[0].Image = image(rapid.IntRange(0, 3).Draw(t, "image"))
-			d.Spec.Replicas = ptr(count(t, 12, "replicas"))
+			d.Spec.Replicas = new(count(t, 12, "replicas"))
 			v.Deployment = d
 		}
 		for range 400 {

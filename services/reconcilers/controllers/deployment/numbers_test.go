@@ -17,7 +17,7 @@ func rolling(replicas int32, surge, unavailable string) *appsv1.Deployment {
 	d.Spec.Strategy = appsv1.DeploymentStrategy{
 		Type: appsv1.RollingUpdateDeploymentStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDeployment{
-			MaxSurge: ptr(intstr.Parse(surge)), MaxUnavailable: ptr(intstr.Parse(unavailable)),
+			MaxSurge: new(intstr.Parse(surge)), MaxUnavailable: new(intstr.Parse(unavailable)),
 		},
 	}
 	return d

@@ -96,7 +96,7 @@ func TestKeys(t *testing.T) {
 func TestObserveClaim(t *testing.T) {
 	const current, beta = "storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"
 	late := class("late", time.Hour, "")
-	late.VolumeBindingMode = ptr(storagev1.VolumeBindingWaitForFirstConsumer)
+	late.VolumeBindingMode = new(storagev1.VolumeBindingWaitForFirstConsumer)
 	waiting, ended, leaving, placed := reconciletest.Pod("w"), reconciletest.Pod("e", reconciletest.InPhase(corev1.PodFailed)), reconciletest.Pod("l", reconciletest.Deleted[*corev1.Pod](now)), reconciletest.Pod("p", reconciletest.On("n"))
 	pods := []*corev1.Pod{waiting, ended, leaving, placed, reconciletest.Pod("another")}
 	for _, p := range pods[:4] {
@@ -230,7 +230,7 @@ func TestTellsOnceInAWhile(t *testing.T) {
 // The figures of a volume, of a claim, and of a default class that is assigned.
 func TestFigures(t *testing.T) {
 	claim := of(pvc("a", "1Gi"), fast)
-	claim.Status.Phase, claim.Spec.VolumeAttributesClassName = corev1.ClaimBound, ptr("gold")
+	claim.Status.Phase, claim.Spec.VolumeAttributesClassName = corev1.ClaimBound, new("gold")
 	volume := boundTo(pv("v", "1Gi"), claim)
 	volume.Spec.NFS = &corev1.NFSVolumeSource{}
 	figures := append(View{Volume: volume}.countedVolume(), View{Claim: claim}.countedClaim())

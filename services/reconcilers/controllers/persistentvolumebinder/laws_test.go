@@ -132,7 +132,7 @@ func anyClaimView(t *rapid.T) View {
 	}
 	if rapid.Bool().Draw(t, "a class") {
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: fast}, Provisioner: one(t, "by", "csi.example.com", "kubernetes.io/gce-pd", "kubernetes.io/no-provisioner", hostPath, nfs)}
-		class.VolumeBindingMode = one(t, "binds", nil, ptr(storagev1.VolumeBindingImmediate), ptr(storagev1.VolumeBindingWaitForFirstConsumer))
+		class.VolumeBindingMode = one(t, "binds", nil, new(storagev1.VolumeBindingImmediate), new(storagev1.VolumeBindingWaitForFirstConsumer))
 		class.MountOptions = one(t, "options", nil, []string{"ro"})
 		if rapid.Bool().Draw(t, "default") {
 			class.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
@@ -161,8 +161,6 @@ func anyVolumeView(t *rapid.T) View {
 	v.toldBefore(t)
 	return v
 }
-
-func ptr[T any](value T) *T { return &value }
 
 // toldBefore marks the Events of the present decision as recorded some minutes ago.
 func (v *View) toldBefore(t *rapid.T) {

@@ -471,7 +471,7 @@ func TestNothingIsLostOrSharedInAnyOrder(t *testing.T) {
 	named.Spec.VolumeName = "v"
 	fresh := pv("v", "1Gi")
 	fresh.Status.Phase = ""
-	lateClass := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: fast}, Provisioner: "csi.example.com", VolumeBindingMode: ptr(storagev1.VolumeBindingWaitForFirstConsumer)}
+	lateClass := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: fast}, Provisioner: "csi.example.com", VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)}
 	lateClaim, lateVolume := pvc("a", "1Gi"), pv("v", "1Gi")
 	lateClaim.Spec.StorageClassName, lateVolume.Spec.StorageClassName = &fast, fast
 	made := pv("w", "1Gi")

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -78,25 +77,4 @@ func Object(name string, more map[string]any) map[string]any {
 		metadata[key] = value
 	}
 	return map[string]any{"metadata": metadata}
-}
-
-// Counted returns the value of a metric under a label.
-func Counted(t *testing.T, collectors []prometheus.Collector, name, label string) (n float64) {
-	t.Helper()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors...)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, one := range f.GetMetric() {
-			for _, l := range one.GetLabel() {
-				if f.GetName() == name && l.GetValue() == label {
-					n += one.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
@@ -155,7 +156,7 @@ func posted(t *testing.T, p *postbox, panicked func(string, any, []byte), record
 	cancel()
 	synctest.Wait()
 	return func(result string) float64 {
-		return applytest.Counted(t, metrics.Collectors(), "millrace_writer_events_total", result)
+		return metrictest.Collect(t, metrics.Collectors()...).Sum("millrace_writer_events_total", result)
 	}
 }
 
@@ -251,7 +252,7 @@ func TestEventsHoldNothingUp(t *testing.T) {
 		}
 		recorder := eventrecorder.New(eventrecorder.Config{Do: door.Do, Clock: clock.RealClock{}, Metrics: metrics})
 		dropped := func() float64 {
-			return applytest.Counted(t, metrics.Collectors(), "millrace_writer_events_total", "dropped")
+			return metrictest.Collect(t, metrics.Collectors()...).Sum("millrace_writer_events_total", "dropped")
 		}
 		for i := range 1001 {
 			recorder.Record(eventRecord(i, "m"))
