@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/cutconn"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -195,49 +195,23 @@ func count(is bool) int {
 func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	var cut [2]atomic.Bool
+	var cut [2]cutconn.Dialer
 	at := 0
 	wired := func(c *Config) {
-		mine := &cut[at]
+		c.REST.Dial = cut[at].Dial
 		at++
-		c.REST.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, address)
-			return &wire{Conn: conn, cut: mine}, err
-		}
 	}
 	first, second, services := pair(t, s, [2]*cable{{Bus: b}, {Bus: b}}, wired)
 	s.Change("ADDED", "a", 0)
 	watchertest.Eventually(t, b, "is a")
-	cut[first].Store(true)
+	cut[first].Cut()
 	s.Change("MODIFIED", "a", 0)
 	watchertest.Eventually(t, b, "is a", "is a")
 	watchertest.Until(t, func() bool { return !services[first].isActive() && services[second].isActive() })
-	cut[first].Store(false)
+	cut[first].Mend()
 	watchertest.Until(t, func() bool { return services[first].isActive() && !services[second].isActive() })
 	s.Change("MODIFIED", "a", 0)
 	watchertest.Eventually(t, b, "is a", "is a", "is a")
-}
-
-// wire is a connection that can be cut: no data passes, and neither end notices.
-type wire struct {
-	net.Conn
-	cut *atomic.Bool
-}
-
-func (w *wire) Read(p []byte) (int, error) {
-	for {
-		n, err := w.Conn.Read(p)
-		if err != nil || !w.cut.Load() {
-			return n, err
-		}
-	}
-}
-
-func (w *wire) Write(p []byte) (int, error) {
-	if w.cut.Load() {
-		return len(p), nil
-	}
-	return w.Conn.Write(p)
 }
 
 // TestTwoActiveWatchersTellNothingTwice: two watchers cannot hear each other, so both are active

@@ -1,12 +1,10 @@
 package writer_test
 
 import (
-	"context"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/cutconn"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer"
@@ -18,16 +16,11 @@ import (
 func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	var cut [2]atomic.Bool
+	var cut [2]cutconn.Dialer
 	var services []*writer.Service
 	s.started = func(w *writer.Service) { services = append(services, w) }
 	for i := range cut {
-		s.writer(func(c *writer.Config) {
-			c.REST.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-				conn, err := new(net.Dialer).DialContext(ctx, network, address)
-				return &wire{Conn: conn, cut: &cut[i]}, err
-			}
-		})
+		s.writer(func(c *writer.Config) { c.REST.Dial = cut[i].Dial })
 	}
 	// While they discover each other, and one of them has not reached the API server yet, a writer
 	// may have turns for which it does not rank first.
@@ -45,7 +38,7 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 	})
 	s.store("before", nil, creates("before", 1)...)
 	s.outcome("before")
-	cut[first].Store(true)
+	cut[first].Cut()
 	s.store("in-flight", nil, creates("in-flight", 2)...)
 	s.outcome("in-flight")
 	s.store("after", nil, creates("after", 1)...)
@@ -56,7 +49,7 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 			t.Errorf("%s was created %d times", name, n)
 		}
 	}
-	cut[first].Store(false)
+	cut[first].Mend()
 	eventually.True(s, eventually.Long, "return of the turns", func() bool { return active(t, services[first]) && !active(t, services[1-first]) })
 }
 
@@ -64,26 +57,4 @@ func TestAWriterWithoutAnAPIServerLeavesTheTurnsToOthers(t *testing.T) {
 func active(t *testing.T, w *writer.Service) bool {
 	t.Helper()
 	return metrictest.Collect(t, w.Collectors()...).Value(t, "millrace_writer_active") > 0
-}
-
-// wire is a connection that can be cut: it passes no data, and neither end notices.
-type wire struct {
-	net.Conn
-	cut *atomic.Bool
-}
-
-func (w *wire) Read(p []byte) (int, error) {
-	for {
-		n, err := w.Conn.Read(p)
-		if err != nil || !w.cut.Load() {
-			return n, err
-		}
-	}
-}
-
-func (w *wire) Write(p []byte) (int, error) {
-	if w.cut.Load() {
-		return len(p), nil
-	}
-	return w.Conn.Write(p)
 }

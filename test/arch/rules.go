@@ -78,6 +78,11 @@ var layers = []Layer{
 		Because: "how to wait concerns nothing of what is waited for",
 	},
 	{
+		Name: "connections that are cut", Packages: []string{"pkg/events/cutconn"},
+		May:     []string{},
+		Because: "it carries bytes, or loses them, for tests of any module",
+	},
+	{
 		Name: "metrics in tests", Packages: []string{"pkg/events/metrictest"},
 		May:     []string{"github.com/prometheus/client_golang/prometheus"},
 		Because: "it reads what any program of ours measures",
