@@ -119,12 +119,6 @@ func tells(t *testing.T, k *written, pods ...int) {
 // an empty one.
 func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 	t.Parallel()
-	fails := map[string]func(*watchertest.Ailing){
-		"the log":     func(a *watchertest.Ailing) { a.StateErr[logPods] = away },
-		"a message":   func(a *watchertest.Ailing) { a.AtErr[logPods] = away },
-		"the mark":    func(a *watchertest.Ailing) { a.LastErr[logPods] = away },
-		"the reading": func(a *watchertest.Ailing) { a.FollowErr = away },
-	}
 	for what, c := range map[string]struct {
 		do    func(context.Context, bus.Bus) error
 		fails []string
@@ -138,7 +132,7 @@ func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 	} {
 		for _, fail := range c.fails {
 			_, a := recorded(t, 3, 0)
-			fails[fail](a)
+			watchertest.Unanswered[fail](a)
 			if err := c.do(t.Context(), a); !errors.Is(err, away) {
 				t.Errorf("%s: %s is not answered: %v", what, fail, err)
 			}

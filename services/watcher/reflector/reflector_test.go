@@ -186,12 +186,6 @@ func TestHowASessionEnds(t *testing.T) {
 // for an empty one.
 func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 	t.Parallel()
-	fails := map[string]func(*watchertest.Ailing){
-		"the log":     func(a *watchertest.Ailing) { a.StateErr[logPods] = away },
-		"a message":   func(a *watchertest.Ailing) { a.AtErr[logPods] = away },
-		"the mark":    func(a *watchertest.Ailing) { a.LastErr[logPods] = away },
-		"the reading": func(a *watchertest.Ailing) { a.FollowErr = away },
-	}
 	for what, c := range map[string]struct {
 		do    func(ctx context.Context, k *Reflector) error
 		fails []string
@@ -224,7 +218,7 @@ func TestWhatIsNotAnsweredIsAnError(t *testing.T) {
 	} {
 		for _, fail := range c.fails {
 			k, a := recorded(t, 3, 0)
-			fails[fail](a)
+			watchertest.Unanswered[fail](a)
 			if err := c.do(t.Context(), k); !errors.Is(err, away) {
 				t.Errorf("%s: %s is not answered: %v", what, fail, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // Ailing is a bus on which single answers fail, or are wrong.
@@ -114,6 +115,14 @@ func NewAiling(b bus.Bus) *Ailing {
 		Bus: b, StateErr: map[string]error{}, AtErr: map[string]error{}, LastErr: map[string]error{}, States: map[string]bus.State{},
 		Torn: map[uint64]bool{}, Missing: map[uint64]bool{},
 	}
+}
+
+// Unanswered are the questions about the log of pods that an ailing bus can fail to answer, with ErrAway.
+var Unanswered = map[string]func(*Ailing){
+	"the log":     func(a *Ailing) { a.StateErr[subject.LogStream("pods")] = ErrAway },
+	"a message":   func(a *Ailing) { a.AtErr[subject.LogStream("pods")] = ErrAway },
+	"the mark":    func(a *Ailing) { a.LastErr[subject.LogStream("pods")] = ErrAway },
+	"the reading": func(a *Ailing) { a.FollowErr = ErrAway },
 }
 
 // Worn is a bus whose disk has damaged some messages, and lost others.
