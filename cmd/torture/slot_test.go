@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/internal/localcluster"
 	"github.com/millrace/millrace/cmd/internal/localcluster/subprocess"
+	"github.com/millrace/millrace/pkg/events/eventually"
 )
 
 // place is a slot for shell scripts, kept until the test ends. If gate is not nil, the second process and
@@ -51,16 +52,14 @@ func place(t *testing.T, script string, gate <-chan struct{}) *slot {
 // life waits until the slot has its nth process, and returns it.
 func (s *slot) life(t *testing.T, n int) *subprocess.Process {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	var p *subprocess.Process
+	eventually.True(t, eventually.Long, fmt.Sprint("there is process number ", n), func() bool {
 		s.mu.Lock()
-		lives, p := s.lives, s.process
-		s.mu.Unlock()
-		if lives >= n && p != nil && strings.HasSuffix(p.Name, fmt.Sprint(".", n)) {
-			return p
-		}
-	}
-	t.Fatalf("there was no process number %d", n)
-	return nil
+		defer s.mu.Unlock()
+		p = s.process
+		return s.lives >= n && p != nil && strings.HasSuffix(p.Name, fmt.Sprint(".", n))
+	})
+	return p
 }
 
 const forever = "while true; do sleep 0.02; done"
@@ -97,11 +96,7 @@ func TestSlotNotesCrashes(t *testing.T) {
 		defer s.mu.Unlock()
 		return s.lives >= 2 && len(s.crashes) > 0
 	}
-	for deadline := time.Now().Add(5 * time.Minute); !again(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it is not started again")
-		}
-	}
+	eventually.True(t, eventually.Long, "it is started again", again)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !strings.Contains(s.crashes[0], "code 3: one\nthe reason") {
@@ -113,15 +108,10 @@ func TestSlotNotesCrashes(t *testing.T) {
 func TestSlotNotesEndsInDisorder(t *testing.T) {
 	s := place(t, "trap 'echo the reason; exit 4' TERM; "+forever, nil)
 	p := s.life(t, 1)
-	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
+	eventually.True(t, eventually.Long, "the trap is set", func() bool {
 		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
-		if err == nil && caught(string(status), 15) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the trap is not set")
-		}
-	}
+		return err == nil && caught(string(status), 15)
+	})
 	if err := s.kill(true, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -166,11 +156,7 @@ func TestSlotPauses(t *testing.T) {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 		return s.pauses == 2 && err == nil && strings.Contains(string(state), ") T ")
 	}
-	for deadline := time.Now().Add(5 * time.Minute); !stopped(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it was never stopped")
-		}
-	}
+	eventually.True(t, eventually.Long, "it is stopped", stopped)
 	before := ticks()
 	for i, end := range ends {
 		if after := ticks(); after != before {
@@ -181,9 +167,5 @@ func TestSlotPauses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Minute); ticks() == before; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it never went on")
-		}
-	}
+	eventually.True(t, eventually.Long, "it goes on", func() bool { return ticks() != before })
 }

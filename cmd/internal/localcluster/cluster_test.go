@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/millrace/millrace/cmd/internal/localcluster/podstages"
+	"github.com/millrace/millrace/pkg/events/eventually"
 )
 
 // decode reads every object of a manifest.
@@ -288,10 +289,8 @@ func TestRevive(t *testing.T) {
 		return strings.Count(string(text), "alive")
 	}
 	said := func(n int) {
-		for deadline := time.Now().Add(5 * time.Minute); lines() != n; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("the log has %d lines, want %d", lines(), n)
-			}
+		if !eventually.Within(eventually.Long, func() bool { return lines() == n }) {
+			t.Fatalf("the log has %d lines, want %d", lines(), n)
 		}
 	}
 	said(1)

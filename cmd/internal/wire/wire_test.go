@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/pkg/events/eventually"
 )
 
 const patience = 5 * time.Minute
@@ -54,10 +56,8 @@ func (w *Wire) carries(t *testing.T, n int) {
 		defer w.mu.Unlock()
 		return len(w.links)
 	}
-	for deadline := time.Now().Add(patience); taken() < n; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d connections were taken, want %d", taken(), n)
-		}
+	if !eventually.Within(patience, func() bool { return taken() >= n }) {
+		t.Fatalf("%d connections were taken, want %d", taken(), n)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
@@ -32,12 +33,7 @@ func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go l.followOutcomes(ctx, func() {})
-	for deadline := time.Now().Add(5 * time.Minute); l.Trouble() == nil; {
-		if time.Now().After(deadline) {
-			t.Fatal("an engine that hears no outcomes is in no trouble")
-		}
-		time.Sleep(time.Millisecond) // between looks
-	}
+	eventually.True(t, eventually.Long, "an engine that hears no outcomes is in trouble", func() bool { return l.Trouble() != nil })
 }
 
 // Trouble lasts when it goes on for half a minute after lasting was called. Trouble that began

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
@@ -47,11 +48,9 @@ func told(t *testing.T, s *fakeserver.Server, records []eventrecorder.Event, n, 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go recorder.Run(ctx)
-	for deadline := time.Now().Add(5 * time.Minute); len(s.Paths()) != n || len(s.Requests()) < requests; {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d Events after %d requests, want %d after %d", len(s.Paths()), len(s.Requests()), n, requests)
-		}
-		time.Sleep(time.Millisecond)
+	sent := func() bool { return len(s.Paths()) == n && len(s.Requests()) >= requests }
+	if !eventually.Within(eventually.Long, sent) {
+		t.Fatalf("%d Events after %d requests, want %d after %d", len(s.Paths()), len(s.Requests()), n, requests)
 	}
 	found := map[string]map[string]any{}
 	for _, path := range s.Paths() {
