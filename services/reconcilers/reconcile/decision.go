@@ -103,12 +103,12 @@ func Join(decisions ...Decision) Decision {
 	return joined
 }
 
-// acts reports whether the decision has a command in the write lane.
+// writes reports whether the decision has a command in the write lane.
 func (d Decision) writes() bool {
 	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneWrite })
 }
 
-// tells reports whether the decision has a command in the status lane.
+// reports tells whether the decision has a command in the status lane.
 func (d Decision) reports() bool {
 	return slices.ContainsFunc(d.Commands, func(c events.Command) bool { return c.Lane() == events.LaneStatus })
 }
