@@ -106,13 +106,13 @@ unit: $(GOTESTSUM) ## stories, laws, conformance, architecture, the bugs of hist
 	$(call tests,$@) -p 4 -parallel 8 -timeout 20m $(filter-out ./test/...,$(PACKAGES)) $(addprefix ./test/,$(addsuffix /...,arch corpus history manifests integrity turns notary))
 
 sim: $(GOTESTSUM) ## the whole system in virtual time, N worlds of each shape, others each day: make sim SEED=7 N=100000
-	set -o pipefail; $(call tests,$@,standard-verbose) ./test/sim/... -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+	set -o pipefail; $(call tests,$@,standard-verbose) ./test/sim -v -sim.seed=$(or $(SEED),0) -sim.n=$(N) -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 sim-evidence: ## ALL worlds of all shapes together, and what came of them in EVIDENCE: make sim-evidence ALL=100000 EVIDENCE=docs/evidence/sim.json
 	set -o pipefail; $(GO) test ./test/sim -run 'TestWorlds$$' -v -count=1 -sim.seed=$(or $(SEED),0) -sim.all=$(or $(ALL),100000) -sim.evidence=$(abspath $(or $(EVIDENCE),docs/evidence/sim.json)) -timeout 3h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 sieve: ## every fault at every point of every scenario: crashes, stale views, unseen changes, losses, restores
-	set -o pipefail; $(GO) test ./test/sim/... -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
+	set -o pipefail; $(GO) test ./test/sim -run 'TestSieve|TestRestores' -v -sieve.share=1 -timeout 12h | grep -Ev '^(=== |    --- PASS|PASS)'
 
 corpus: ## decide every turn of recorded runs again: those of test/corpus, and others in DIR: make corpus DIR=.millrace/corpus
 	$(GO) test ./test/corpus -count=1 -v $(if $(DIR),-corpus.dir=$(abspath $(DIR)))

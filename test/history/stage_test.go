@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
 	"github.com/millrace/millrace/services/writer/plan"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // change is one change of the cluster, as a watch would send it.
@@ -40,7 +40,7 @@ type player interface {
 // stage is a cluster whose changes arrive when the test delivers them.
 type stage struct {
 	*testing.T
-	api     *sim.API
+	api     *apiserver.API
 	now     time.Time
 	served  []kinds.Kind
 	known   map[events.Ref]metav1.Object
@@ -64,7 +64,7 @@ func newStage(t *testing.T, served ...kinds.Kind) *stage {
 		T: t, now: reconciletest.Now, served: served,
 		known: map[events.Ref]metav1.Object{}, counts: map[kinds.Name]uint64{}, codes: map[int]int{}, record: newRecord(), minute: map[string]int{},
 	}
-	s.api = sim.NewAPI(func() time.Time { return s.now }, s.served...)
+	s.api = apiserver.New(func() time.Time { return s.now }, s.served...)
 	return s
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/volumeexpander"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // instead is a cast in which one controller is replaced.
@@ -445,10 +446,10 @@ func TestTheSieveBitesBugsThatWere(t *testing.T) {
 			t.Parallel()
 			all := sim.LateScenarios()
 			s := all[slices.IndexFunc(all, func(s sim.Scenario) bool { return s.Name == name })]
-			if _, err := sim.Play(s, sim.Options{Mute: true}, cast(s)); err != nil {
+			if _, err := sim.Play(s, world.Options{Mute: true}, cast(s)); err != nil {
 				t.Fatalf("ours: %v", err)
 			}
-			if _, err := sim.Play(s, sim.Options{Mute: true}, instead(cast(s), tc.wrong)); err == nil || !strings.Contains(err.Error(), tc.rule) {
+			if _, err := sim.Play(s, world.Options{Mute: true}, instead(cast(s), tc.wrong)); err == nil || !strings.Contains(err.Error(), tc.rule) {
 				t.Errorf("nothing was noticed: %v", err)
 			}
 		})

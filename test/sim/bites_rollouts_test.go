@@ -161,7 +161,7 @@ func TestItBitesRollouts(t *testing.T) {
 		"a StatefulSet without order rolls all pods at once": {"sets, settled", "I5", []reconcile.Any{
 			replicationcontroller.Controller, garbagecollector.Controller, pvcprotection.Controller, mistaken(statefulset.Controller, rollsAll),
 		}},
-		"an autoscaler goes down at once": {"autoscalers, calm", "A6", append(workloads(), hurried)},
+		"an autoscaler goes down at once": {"autoscalers, calm", "A6", append(workloadsControllers(), hurried)},
 		"live pods of a node that is out of service end": {"cluster, calm", "I4", []reconcile.Any{
 			ttl.Controller, clearsNodes(), pvcprotection.Controller, pvprotection.Controller, clusterroleaggregation.Controller,
 		}},
@@ -170,7 +170,7 @@ func TestItBitesRollouts(t *testing.T) {
 		}},
 		"a Deployment deletes the past that it is to keep": {"settled", "I4", append(others[:2:2], mistaken(deployment.Controller, keepsNone))},
 		"a CronJob deletes the runs that it is to keep":    {"jobs", "I4", append(slices.Delete(jobs(), 1, 2), mistaken(cronjob.Controller, forgetsRuns))},
-		"Endpoints go while their Service is there": {"network", "I4", append(network()[1:], mistaken(endpoints.Controller, func(v *endpoints.View, _ time.Time) {
+		"Endpoints go while their Service is there": {"network", "I4", append(networkControllers()[1:], mistaken(endpoints.Controller, func(v *endpoints.View, _ time.Time) {
 			if v.Endpoints != nil {
 				v.Service = nil
 			}
@@ -178,7 +178,7 @@ func TestItBitesRollouts(t *testing.T) {
 		"a token goes while its account is there": {"tokens, calm", "I4", []reconcile.Any{
 			mistaken(serviceaccounttoken.New(serviceaccounttoken.Config{Tokens: true}), func(v *serviceaccounttoken.View, _ time.Time) { v.Account = "" }),
 		}},
-		"a budget allows what it must not": {"budgets", "I5", append(workloads(), mistaken(disruption.Controller, allowsAll))},
+		"a budget allows what it must not": {"budgets", "I5", append(workloadsControllers(), mistaken(disruption.Controller, allowsAll))},
 	} {
 		t.Run(name, func(t *testing.T) { notices(t, tc.shape, tc.rule, tc.controllers...) })
 	}

@@ -20,7 +20,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicationcontroller"
 	"github.com/millrace/millrace/services/reconcilers/kube/replicas"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/workloads"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // ghost makes a deleted pod still count as an endpoint.
@@ -81,12 +82,12 @@ func TestItBitesRules(t *testing.T) {
 				v.CronJob.Status.LastScheduleTime = &at
 			}
 		}))},
-		"a slice names a pod that is gone": {"network", "", "S1", append(pods[:2:2], endpoints.Controller, mistaken(endpointslice.New(endpointslice.Config{Max: sim.SliceMax}), func(v *endpointslice.View, _ time.Time) {
+		"a slice names a pod that is gone": {"network", "", "S1", append(pods[:2:2], endpoints.Controller, mistaken(endpointslice.New(endpointslice.Config{Max: workloads.SliceMax}), func(v *endpointslice.View, _ time.Time) {
 			if len(v.Pods) > 0 {
 				v.Pods = append(v.Pods[:len(v.Pods):len(v.Pods)], ghost(v.Pods[0]))
 			}
 		}))},
-		"a slice is too large": {"network", "", "S1", append(pods[:2:2], endpoints.Controller, mistaken(endpointslice.New(endpointslice.Config{Max: sim.SliceMax}), func(v *endpointslice.View, _ time.Time) {
+		"a slice is too large": {"network", "", "S1", append(pods[:2:2], endpoints.Controller, mistaken(endpointslice.New(endpointslice.Config{Max: workloads.SliceMax}), func(v *endpointslice.View, _ time.Time) {
 			v.Max = 100
 		}))},
 	} {
@@ -94,17 +95,17 @@ func TestItBitesRules(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		shape string
-		cheat sim.Cheat
+		cheat world.Cheat
 		rule  string
 	}{
-		"a message is lost before it is looked at": {"calm", sim.Deaf, "I7"},
+		"a message is lost before it is looked at": {"calm", world.Deaf, "I7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for s := uint64(1); s <= 300; s++ {
 				options := shapes[tc.shape].options
 				options.Seed, options.Cheat, options.Mute = s, tc.cheat, true
-				if err := sim.New(options, shapes[tc.shape].controllers()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
+				if err := world.New(options, shapes[tc.shape].controllers()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
 					return
 				}
 			}

@@ -20,7 +20,8 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/ttlafterfinished"
 	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/access"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // worldsToNotice is in how many worlds the rules have to detect a mistake. Most are detected in the first
@@ -40,11 +41,11 @@ func noticesBut(t *testing.T, shape, ignore, rule string, controllers ...reconci
 }
 
 // noticesIn is notices in worlds of a test's own.
-func noticesIn(t *testing.T, options sim.Options, rule string, controllers ...reconcile.Any) {
+func noticesIn(t *testing.T, options world.Options, rule string, controllers ...reconcile.Any) {
 	t.Parallel()
 	for s := uint64(1); s <= worldsToNotice; s++ {
 		options.Seed, options.Mute = s, true
-		if err := sim.New(options, controllers).Run(); err != nil && strings.Contains(err.Error(), rule) {
+		if err := world.New(options, controllers).Run(); err != nil && strings.Contains(err.Error(), rule) {
 			t.Logf("world %d noticed: %.300v", s, err)
 			return
 		}
@@ -88,7 +89,7 @@ func TestItBitesAutoscalers(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			notices(t, tc.shape, tc.rule, append(workloads(), mistaken(horizontalpodautoscaler.New(autoscaling), tc.wrong))...)
+			notices(t, tc.shape, tc.rule, append(workloadsControllers(), mistaken(horizontalpodautoscaler.New(autoscaling), tc.wrong))...)
 		})
 	}
 }
@@ -163,7 +164,7 @@ func TestItBitesServers(t *testing.T) {
 func TestItBitesOldTokens(t *testing.T) {
 	type view = legacytokencleaner.View
 	cleaner := func(wrong func(*view, time.Time)) reconcile.Any {
-		return mistaken(legacytokencleaner.New(legacytokencleaner.Config{Period: sim.Unused}), wrong)
+		return mistaken(legacytokencleaner.New(legacytokencleaner.Config{Period: access.Unused}), wrong)
 	}
 	t.Run("uses do not matter", func(t *testing.T) {
 		notices(t, "legacy, calm", "A5", cleaner(func(v *view, _ time.Time) {
@@ -189,14 +190,14 @@ func TestItBitesWhatNeverComes(t *testing.T) {
 		decide := expiry.Decide
 		expiry.Decide = func(v ttlafterfinished.View, now time.Time) reconcile.Decision {
 			for _, c := range v.Job.Status.Conditions {
-				if c.LastTransitionTime.After(sim.Epoch.Add(8 * time.Minute)) {
+				if c.LastTransitionTime.After(world.Epoch.Add(8 * time.Minute)) {
 					return reconcile.Nothing("the mistake")
 				}
 			}
 			return decide(v, now)
 		}
 		options := shapes["jobs"].options
-		options.Trouble = sim.ClockJumps
+		options.Trouble = world.ClockJumps
 		noticesIn(t, options, "half an hour later, sum", instead(shapes["jobs"].controllers(), expiry)...)
 	})
 }

@@ -1,5 +1,5 @@
-// Package sim runs the whole system in one goroutine and in virtual time: a toy API server, a
-// toy bus, toy nodes, and a watcher made of the real package translate. Everything else is
+// Package sim runs the whole system in one goroutine and in virtual time: a simulated API
+// server, bus and nodes, and a watcher made of the real package translate. Everything else is
 // real: memory, engines, controllers, plans.
 //
 // # Worlds
@@ -22,24 +22,19 @@
 // every loss that the bus may suffer, and a restore of the API server. Each run must end as the
 // run without a fault did.
 //
-// # Files
+// # Packages
 //
-//	world.go  what happens next        guard.go, rest.go  what must hold
-//	api.go    the API server           bus.go             streams and consumers
-//	watcher.go, replica.go, writer.go, nodes.go           the processes and nodes
-//	user.go   what users do            faults.go          what goes wrong
-//	disasters.go                       restores, and permanent losses of the bus
-//	judge.go, rollouts.go              rules for decisions, by the view that they rest on
-//	counts.go, pace.go, crons.go       rules for the real state, for rates and for times
-//	storage.go, drivers.go             volumes: users, and drivers and kubelets
-//	bindings.go, attachments.go        rules for bound and attached volumes
-//	devices.go, reservations.go        the same for devices
-//	ranges.go, requests.go             ranges of nodes, certificates
-//	joins.go, groups.go                bootstrap tokens, groups of pods, ranges of Services
-//	migrations.go                      objects that are stored in another encoding
-//	labels.go, pools.go                labels of volumes, and numbers of devices
-//	exceptions.go                      what is not judged, and why
-//	scenario.go, scripts.go, sieve.go  scripts, and faults at every point of them
+//	apiserver   the API server                streams    streams and consumers
+//	cluster     what all of the following share, and the record that rules read
+//	nodes       nodes, kubelets and pods      workloads  Deployments, sets, Jobs, budgets
+//	storage     volumes and their drivers     devices    devices and their claims
+//	network     endpoints and ranges          access     certificates and tokens
+//	metadata    namespaces, quotas, roles, migrations
+//	rules       which rule is asked when      world      the processes, the faults, what happens next
+//
+// Each of those from nodes to metadata has what users do, what must hold, and what is simulated of the
+// group. This package has the scripts (scenario.go, scripts.go), the sieve (sieve.go), and operations
+// of several groups; its tests play the worlds.
 //
 // Not modelled: time between a process's last check of its claim and its request on the wire (a
 // writer that stops exactly there), damaged messages, expiry, a restore while the watchers have

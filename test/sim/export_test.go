@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events/archive"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // exports are the records of worlds, in one zip file. A record is packed already.
@@ -30,7 +30,7 @@ func newExports(t *testing.T, name string) *exports {
 }
 
 // add exports the record of a world under the name of its shape and seed.
-func (e *exports) add(t *testing.T, w *sim.World, shape string, seed uint64) {
+func (e *exports) add(t *testing.T, w *world.World, shape string, seed uint64) {
 	t.Helper()
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/cluster"
+	"github.com/millrace/millrace/test/sim/workloads"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
-func lives(t *testing.T, o sim.Options, controllers []reconcile.Any) *sim.World {
+func lives(t *testing.T, o world.Options, controllers []reconcile.Any) *world.World {
 	t.Helper()
-	w := sim.New(o, controllers)
+	w := world.New(o, controllers)
 	if err := w.Run(); err != nil {
 		t.Fatal(err)
 	}
@@ -23,15 +25,15 @@ func lives(t *testing.T, o sim.Options, controllers []reconcile.Any) *sim.World 
 // fail as soon as its process is replaced.
 func TestOwnWritesStayUnseen(t *testing.T) {
 	for _, silence := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
-		script := []sim.Scene{
-			{Name: "a burst", Do: func(w *sim.World) { w.Deploy("web", 40, 1, 0); w.Silence("pods", silence) }},
-			{Name: "another process", After: 250, Do: func(w *sim.World) { w.KillReplica(0) }},
+		script := []world.Scene{
+			{Name: "a burst", Do: func(w *world.World) { workloads.Deploy(w.Cluster, "web", 40, 1, 0); w.Silence("pods", silence) }},
+			{Name: "another process", After: 250, Do: func(w *world.World) { w.KillReplica(0) }},
 		}
-		w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
-		if created := w.Created(time.Hour); created != 40 {
+		w := lives(t, world.Options{Script: script, Mute: true}, workloadsControllers())
+		if created := workloads.Created(w.Cluster, time.Hour); created != 40 {
 			t.Errorf("%v: %d pods were created for 40", silence, created)
 		}
-		err := sim.New(sim.Options{Script: script, Mute: true, Cheat: sim.MemoryFence, Ignore: "I10"}, workloads()).Run()
+		err := world.New(world.Options{Script: script, Mute: true, Cheat: world.MemoryFence, Ignore: "I10"}, workloadsControllers()).Run()
 		if silence > time.Second && (err == nil || !strings.Contains(err.Error(), "I2 ")) {
 			t.Errorf("%v: a fence in memory was not noticed: %v", silence, err)
 		}
@@ -41,15 +43,15 @@ func TestOwnWritesStayUnseen(t *testing.T) {
 // Nodes that reject every pod at once cause no hot loop: upstream made 1,800 pods a minute
 // there.
 func TestRejectedPodsAreNoHotLoop(t *testing.T) {
-	o := sim.Options{Nodes: sim.Reject, Mute: true, Ends: 10 * time.Minute, Script: []sim.Scene{
-		{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 3, 1, 0) }},
+	o := world.Options{Nodes: cluster.Reject, Mute: true, Ends: 10 * time.Minute, Script: []world.Scene{
+		{Name: "create", Do: func(w *world.World) { workloads.Deploy(w.Cluster, "web", 3, 1, 0) }},
 	}}
-	w := sim.New(o, workloads())
+	w := world.New(o, workloadsControllers())
 	if err := w.Run(); err != nil {
 		t.Fatal(err)
 	}
 	const most = 20
-	if created := w.Created(5 * time.Minute); created > 5*most {
+	if created := workloads.Created(w.Cluster, 5*time.Minute); created > 5*most {
 		t.Errorf("%d pods in the last five minutes, more than %d a minute", created, most)
 	}
 }
@@ -57,15 +59,15 @@ func TestRejectedPodsAreNoHotLoop(t *testing.T) {
 // Five other clients change the same objects all the time: there are conflicts, but fewer than
 // two for each decision, and the world comes to rest as it should.
 func TestConflictsDoNotMultiply(t *testing.T) {
-	script := []sim.Scene{{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 3, 1, 1) }}}
+	script := []world.Scene{{Name: "create", Do: func(w *world.World) { workloads.Deploy(w.Cluster, "web", 3, 1, 1) }}}
 	for range 100 {
-		script = append(script, sim.Scene{Name: "five others write", After: 8, Do: (*sim.World).Tamper})
+		script = append(script, world.Scene{Name: "five others write", After: 8, Do: func(w *world.World) { workloads.Tamper(w.Cluster) }})
 	}
-	script = append(script, sim.Scene{Name: "roll", Do: func(w *sim.World) { w.Image("web", "web:v1") }})
+	script = append(script, world.Scene{Name: "roll", Do: func(w *world.World) { workloads.Image(w.Cluster, "web", "web:v1") }})
 	for range 100 {
-		script = append(script, sim.Scene{Name: "five others write", After: 8, Do: (*sim.World).Tamper})
+		script = append(script, world.Scene{Name: "five others write", After: 8, Do: func(w *world.World) { workloads.Tamper(w.Cluster) }})
 	}
-	w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
+	w := lives(t, world.Options{Script: script, Mute: true}, workloadsControllers())
 	tally := w.Tally()
 	t.Logf("%v, %d conflicts", tally, tally.Conflicts)
 	if tally.Conflicts == 0 || tally.Conflicts >= 2*tally.Turns {
@@ -78,9 +80,9 @@ func TestConflictsDoNotMultiply(t *testing.T) {
 // set's status goes to and fro.)
 func TestClocksApart(t *testing.T) {
 	for s := *seed; s < *seed+50; s++ {
-		lives(t, sim.Options{
-			Seed: s, Watchers: 2, Replicas: 3, Writers: 2, Skew: 3 * time.Second, Changes: 4, Users: sim.Workloads, Mute: true,
-		}, workloads())
+		lives(t, world.Options{
+			Seed: s, Watchers: 2, Replicas: 3, Writers: 2, Skew: 3 * time.Second, Changes: 4, Users: workloads.Workloads, Mute: true,
+		}, workloadsControllers())
 	}
 }
 
@@ -88,11 +90,11 @@ func TestClocksApart(t *testing.T) {
 // but the fight costs a bounded number of writes.
 func TestAFightIsBounded(t *testing.T) {
 	fought := 0
-	script := []sim.Scene{{Name: "create", Do: func(w *sim.World) { w.Deploy("web", 2, 1, 0) }}}
+	script := []world.Scene{{Name: "create", Do: func(w *world.World) { workloads.Deploy(w.Cluster, "web", 2, 1, 0) }}}
 	for range 30 {
-		script = append(script, sim.Scene{Name: "scale its replica set", Do: func(w *sim.World) { fought++; w.ScaleSets(1) }})
+		script = append(script, world.Scene{Name: "scale its replica set", Do: func(w *world.World) { fought++; workloads.ScaleSets(w.Cluster, 1) }})
 	}
-	w := lives(t, sim.Options{Script: script, Mute: true}, workloads())
+	w := lives(t, world.Options{Script: script, Mute: true}, workloadsControllers())
 	if writes := w.Tally().Writes; writes > 30*fought {
 		t.Errorf("%d writes for %d times that another client interfered", writes, fought)
 	}

@@ -28,10 +28,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/volumeexpander"
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/network"
 )
 
-func storage() []reconcile.Any {
+func storageControllers() []reconcile.Any {
 	return []reconcile.Any{
 		persistentvolumebinder.Controller, attachdetach.Controller, volumeexpander.Controller,
 		pvcprotection.Controller, pvprotection.Controller, podgc.New(podgc.Config{}),
@@ -41,8 +41,8 @@ func storage() []reconcile.Any {
 func nodeRanges() []reconcile.Any { return []reconcile.Any{nodeipam.New(ranged())} }
 
 func ranged() (c nodeipam.Config) {
-	for _, cidr := range slices.Sorted(maps.Keys(sim.ClusterRanges)) {
-		c.Cluster = append(c.Cluster, nodeipam.Range{CIDR: cidr, Mask: sim.ClusterRanges[cidr]})
+	for _, cidr := range slices.Sorted(maps.Keys(network.ClusterRanges)) {
+		c.Cluster = append(c.Cluster, nodeipam.Range{CIDR: cidr, Mask: network.ClusterRanges[cidr]})
 	}
 	return c
 }
@@ -55,7 +55,7 @@ var signers = csrsigning.Config{Signers: csr.Signers()}
 
 var rules = gate.Set{gate.DRADeviceTaintRules: true}
 
-func devices() []reconcile.Any {
+func devicesControllers() []reconcile.Any {
 	return []reconcile.Any{resourceclaim.Controller, devicetainteviction.New(rules), garbagecollector.Controller}
 }
 

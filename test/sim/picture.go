@@ -16,23 +16,29 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/millrace/millrace/test/sim/cluster"
+	"github.com/millrace/millrace/test/sim/devices"
+	"github.com/millrace/millrace/test/sim/network"
+	"github.com/millrace/millrace/test/sim/storage"
+	"github.com/millrace/millrace/test/sim/workloads"
 )
 
 // Picture is the content of the API server at the end, without names, identities, versions,
 // times and history.
-func (w *World) Picture() string {
+func Picture(w *cluster.Cluster) string {
 	var lines []string
 	answering := map[string]int{} // for each Service, in all of its slices
-	for _, c := range w.api.kinds {
-		for _, obj := range c.sorted {
+	for _, c := range w.API.Kinds {
+		for _, obj := range c.Sorted {
 			if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
-				answering[slice.Labels[discoveryv1.LabelServiceName]] += len(inSlice(slice))
+				answering[slice.Labels[discoveryv1.LabelServiceName]] += len(network.InSlice(slice))
 				continue
 			}
 			if line := pictured(obj); line != "" {
 				lines = append(lines, line)
 			} else if _, set := obj.(*appsv1.ReplicaSet); !set {
-				lines = append(lines, fmt.Sprintf("%s %s/%s", c.kind.Name, obj.GetNamespace(), obj.GetName()))
+				lines = append(lines, fmt.Sprintf("%s %s/%s", c.Kind.Name, obj.GetNamespace(), obj.GetName()))
 			}
 		}
 	}
@@ -48,14 +54,14 @@ func (w *World) Picture() string {
 func pictured(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *appsv1.Deployment:
-		return fmt.Sprintf("deployment %s: %d of %s, says %d, %d updated, %d available", o.Name, *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.UpdatedReplicas, o.Status.AvailableReplicas)
+		return fmt.Sprintf("deployment %s: %d of %s, says %d, %d updated, %d available", o.Name, *o.Spec.Replicas, cluster.ImageOf(o.Spec.Template), o.Status.Replicas, o.Status.UpdatedReplicas, o.Status.AvailableReplicas)
 	case *appsv1.ReplicaSet:
 		if *o.Spec.Replicas > 0 {
-			return fmt.Sprintf("replica set of %s: %d of %s, says %d, %d available", ownerOf(o), *o.Spec.Replicas, imageOf(o.Spec.Template), o.Status.Replicas, o.Status.AvailableReplicas)
+			return fmt.Sprintf("replica set of %s: %d of %s, says %d, %d available", cluster.OwnerOf(o), *o.Spec.Replicas, cluster.ImageOf(o.Spec.Template), o.Status.Replicas, o.Status.AvailableReplicas)
 		}
 		return ""
 	case *corev1.Pod:
-		return fmt.Sprintf("pod of a set: %v, %s, %s, labels %v, leaving %v", ownerOf(o) != "", imageIn(o), o.Status.Phase, o.Labels["app"], o.DeletionTimestamp != nil)
+		return fmt.Sprintf("pod of a set: %v, %s, %s, labels %v, leaving %v", cluster.OwnerOf(o) != "", imageIn(o), o.Status.Phase, o.Labels["app"], o.DeletionTimestamp != nil)
 	case *corev1.ConfigMap:
 		return fmt.Sprintf("config map %s/%s: %v", o.Namespace, o.Name, o.Data)
 	case *appsv1.StatefulSet:
@@ -63,9 +69,9 @@ func pictured(obj metav1.Object) string {
 	case *appsv1.DaemonSet:
 		return fmt.Sprintf("daemon set %s: says %d, %d updated", o.Name, o.Status.NumberAvailable, o.Status.UpdatedNumberScheduled)
 	case *appsv1.ControllerRevision:
-		return fmt.Sprintf("revision %d of %s", o.Revision, ownerOf(o))
+		return fmt.Sprintf("revision %d of %s", o.Revision, cluster.OwnerOf(o))
 	case *batchv1.Job:
-		end, _ := endOf(o)
+		end, _ := workloads.EndOf(o)
 		return fmt.Sprintf("job %s: %s %s, %d succeeded, %d failed", o.Name, end.Type, end.Reason, o.Status.Succeeded, o.Status.Failed)
 	case *batchv1.CronJob:
 		last := "never"
@@ -74,7 +80,7 @@ func pictured(obj metav1.Object) string {
 		}
 		return fmt.Sprintf("cron job %s: %d at work, last of %s", o.Name, len(o.Status.Active), last)
 	case *corev1.Endpoints:
-		return fmt.Sprintf("endpoints %s: %d", o.Name, len(inSubsets(o)))
+		return fmt.Sprintf("endpoints %s: %d", o.Name, len(network.InSubsets(o)))
 	case *policyv1.PodDisruptionBudget:
 		return fmt.Sprintf("budget %s: %d of %d healthy, %d may go", o.Name, o.Status.CurrentHealthy, o.Status.DesiredHealthy, o.Status.DisruptionsAllowed)
 	case *corev1.ResourceQuota:
@@ -95,19 +101,19 @@ func pictured(obj metav1.Object) string {
 func picturedLate(obj metav1.Object) string {
 	switch o := obj.(type) {
 	case *corev1.PersistentVolumeClaim:
-		return fmt.Sprintf("claim %s: %s, has a volume %v of %d bytes", o.Name, o.Status.Phase, o.Spec.VolumeName != "", sizeIn(o.Status.Capacity))
+		return fmt.Sprintf("claim %s: %s, has a volume %v of %d bytes", o.Name, o.Status.Phase, o.Spec.VolumeName != "", storage.SizeIn(o.Status.Capacity))
 	case *corev1.PersistentVolume:
 		of := ""
 		if o.Spec.ClaimRef != nil {
 			of = o.Spec.ClaimRef.Name
 		}
-		return fmt.Sprintf("volume of the class %q: %s, of %q, made %v", o.Spec.StorageClassName, o.Status.Phase, of, !byHand(o))
+		return fmt.Sprintf("volume of the class %q: %s, of %q, made %v", o.Spec.StorageClassName, o.Status.Phase, of, !storage.ByHand(o))
 	case *storagev1.VolumeAttachment:
 		return fmt.Sprintf("attachment to %s: %v", o.Spec.NodeName, o.Status.Attached)
 	case *corev1.Node:
 		return fmt.Sprintf("node %s: %d volumes, %d in use, %d ranges", o.Name, len(o.Status.VolumesAttached), len(o.Status.VolumesInUse), len(o.Spec.PodCIDRs))
 	case *resourcev1.ResourceClaim:
-		return fmt.Sprintf("claim to devices of a pod: %v, has %d, reserved for %d", controllerOf(o) != "", len(devicesOf(o)), len(o.Status.ReservedFor))
+		return fmt.Sprintf("claim to devices of a pod: %v, has %d, reserved for %d", cluster.ControllerOf(o) != "", len(devices.DevicesOf(o)), len(o.Status.ReservedFor))
 	case *certificatesv1.CertificateSigningRequest:
 		return fmt.Sprintf("request %s: %d conditions, signed %v", o.Name, len(o.Status.Conditions), len(o.Status.Certificate) > 0)
 	default:
@@ -120,5 +126,5 @@ func imageIn(p *corev1.Pod) string {
 	if len(p.Spec.Containers) == 0 {
 		return ""
 	}
-	return imageOfPod(p)
+	return cluster.ImageOfPod(p)
 }

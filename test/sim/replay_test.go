@@ -15,10 +15,10 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/services/reconcilers/replay"
 	"github.com/millrace/millrace/services/reconcilers/story"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
-func replayed(t *testing.T, w *sim.World, o replay.Options, each func(replay.Case) error) replay.Summary {
+func replayed(t *testing.T, w *world.World, o replay.Options, each func(replay.Case) error) replay.Summary {
 	t.Helper()
 	if o.Make == nil {
 		o.Make = controllers.Again
@@ -83,7 +83,7 @@ func (s slip) Look(view reconcile.Snapshot, k events.Key) (func(time.Time) recon
 func TestAReplayNoticesOtherCode(t *testing.T) {
 	options := shapes["calm"].options
 	options.Mute = true
-	w := lives(t, options, workloads())
+	w := lives(t, options, workloadsControllers())
 	if s := replayed(t, w, replay.Options{}, func(replay.Case) error { return nil }); s.Same != s.Turns || s.Turns == 0 {
 		t.Fatalf("the same code does not decide the same: %+v", s)
 	}

@@ -8,6 +8,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/test/sim/access"
+	"github.com/millrace/millrace/test/sim/cluster"
+	"github.com/millrace/millrace/test/sim/devices"
+	"github.com/millrace/millrace/test/sim/network"
+	"github.com/millrace/millrace/test/sim/storage"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // LateScenarios are of volumes, ranges of nodes, devices, certificates, tokens and labels. In most
@@ -16,101 +22,108 @@ import (
 // away (Sieve, and F2 and F6 of the faults that are tested against).
 func LateScenarios() []Scenario {
 	background := metav1.DeletePropagationBackground
-	claim := func(class string) Scene {
-		return scene("claim storage of the class "+class, func(w *World) { w.claim(class, "") })
+	claim := func(class string) world.Scene {
+		return scene("claim storage of the class "+class, func(w *world.World) { storage.ClaimClass(w.Cluster, class, "") })
 	}
-	pod := func(name string) Scene {
-		return scene("create the pod "+name, func(w *World) { w.usesClaims(name, "data0") })
+	pod := func(name string) world.Scene {
+		return scene("create the pod "+name, func(w *world.World) { storage.UsesClaims(w.Cluster, name, "data0") })
 	}
 	dropPod, dropClaim := removeFirst(kinds.Pods.Name, background), removeFirst(kinds.PersistentVolumeClaims.Name, background)
-	made := func(w *World, class string) {
-		pv := volume("pv0", driver, "pv0", 1)
+	made := func(w *world.World, class string) {
+		pv := storage.Volume("pv0", storage.Driver, "pv0", 1)
 		pv.Spec.AccessModes, pv.Spec.PersistentVolumeReclaimPolicy = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, corev1.PersistentVolumeReclaimRetain
 		pv.Spec.StorageClassName = class
-		w.create(volumeRef("pv0"), pv)
+		w.Create(storage.VolumeRef("pv0"), pv)
 	}
-	static := scene("make a volume by hand", func(w *World) { made(w, "") })
-	storage := []Scenario{
-		{Name: "a volume is made, used and deleted", Script: []Scene{claim("fast"), pod("user0"), dropPod, dropClaim}},
-		{Name: "a claim comes again under its name", Script: []Scene{claim("fast"), dropClaim, claim("fast").after(1)}},
-		{Name: "a claim waits for its pod", Script: []Scene{claim("late"), pod("user0")}},
-		{Name: "a volume goes from claim to claim", Script: []Scene{static, claim("none"), dropClaim, scene("free it", freeVolume), claim("none")}},
-		{Name: "a pod moves", Script: []Scene{claim("fast"), pod("user0"), dropPod, scene("delete its node", func(w *World) {
-			w.Delete(nodeRef("node-0"), background)
-		}).after(20), pod("user1")}},
-		{Name: "claims are heard of late", Script: []Scene{
-			scene("make a volume by hand", func(w *World) { made(w, "late") }),
-			scene("claim it", func(w *World) { w.Silence(kinds.PersistentVolumeClaims.Name, time.Minute); w.claim("late", "") }), pod("user0").after(1),
-		}},
-		{Name: "a claim comes again and is heard of late", Script: []Scene{
-			claim("late"), scene("make a volume by hand", func(w *World) { made(w, "late") }),
-			scene("it comes again", func(w *World) {
+	static := scene("make a volume by hand", func(w *world.World) { made(w, "") })
+	ofStorage := []Scenario{
+		{Name: "a volume is made, used and deleted", Script: []world.Scene{claim("fast"), pod("user0"), dropPod, dropClaim}},
+		{Name: "a claim comes again under its name", Script: []world.Scene{claim("fast"), dropClaim, after(claim("fast"), 1)}},
+		{Name: "a claim waits for its pod", Script: []world.Scene{claim("late"), pod("user0")}},
+		{Name: "a volume goes from claim to claim", Script: []world.Scene{static, claim("none"), dropClaim, scene("free it", users(storage.FreeVolume)), claim("none")}},
+		{Name: "a pod moves", Script: []world.Scene{claim("fast"), pod("user0"), dropPod, after(scene("delete its node", func(w *world.World) {
+			w.Delete(cluster.NodeRef("node-0"), background)
+		}), 20), pod("user1")}},
+		{Name: "claims are heard of late", Script: []world.Scene{
+			scene("make a volume by hand", func(w *world.World) { made(w, "late") }),
+			scene("claim it", func(w *world.World) {
 				w.Silence(kinds.PersistentVolumeClaims.Name, time.Minute)
-				w.api.Change(claimRefOf("data0"), func(obj metav1.Object) { obj.SetFinalizers(nil) })
-				w.Delete(claimRefOf("data0"), background)
-				w.claim("late", "")
-			}), pod("user0").after(1),
+				storage.ClaimClass(w.Cluster, "late", "")
+			}), after(pod("user0"), 1),
 		}},
-		{Name: "a pod comes again on its node", Script: []Scene{claim("fast"), pod("user0"), dropPod, pod("user1").after(30)}},
-		{Name: "a kubelet is slow to unmount", Script: []Scene{claim("fast"), pod("user0"), scene("it is busy for a minute", func(w *World) {
-			w.busy("node-0", time.Minute)
+		{Name: "a claim comes again and is heard of late", Script: []world.Scene{
+			claim("late"), scene("make a volume by hand", func(w *world.World) { made(w, "late") }),
+			scene("it comes again", func(w *world.World) {
+				w.Silence(kinds.PersistentVolumeClaims.Name, time.Minute)
+				w.API.Change(storage.ClaimRefOf("data0"), func(obj metav1.Object) { obj.SetFinalizers(nil) })
+				w.Delete(storage.ClaimRefOf("data0"), background)
+				storage.ClaimClass(w.Cluster, "late", "")
+			}), after(pod("user0"), 1),
+		}},
+		{Name: "a pod comes again on its node", Script: []world.Scene{claim("fast"), pod("user0"), dropPod, after(pod("user1"), 30)}},
+		{Name: "a kubelet is slow to unmount", Script: []world.Scene{claim("fast"), pod("user0"), scene("it is busy for a minute", func(w *world.World) {
+			storage.Busy(w.Cluster, "node-0", time.Minute)
 		}), dropPod}},
-		{Name: "a volume grows", Script: []Scene{claim("old"), scene("ask for more", growClaim)}},
+		{Name: "a volume grows", Script: []world.Scene{claim("old"), scene("ask for more", users(storage.GrowClaim))}},
 	}
-	for i := range storage {
-		storage[i].Cast, storage[i].Horizon = "storage", letGo+time.Minute
+	for i := range ofStorage {
+		ofStorage[i].Cast, ofStorage[i].Horizon = "storage", storage.LetGo+time.Minute
 	}
-	return append(storage, otherLateScenarios()...)
+	return append(ofStorage, otherLateScenarios()...)
 }
 
 // otherLateScenarios are those of ranges, devices and certificates.
 func otherLateScenarios() []Scenario {
 	background := metav1.DeletePropagationBackground
-	node := scene("a node", func(w *World) { w.comes(nodeRef("node-1")) })
+	node := scene("a node", func(w *world.World) { network.Comes(w.Cluster, cluster.NodeRef("node-1")) })
 	return []Scenario{
-		{Name: "a node comes again with other ranges", Cast: "node ranges", Script: []Scene{
-			node, scene("the other goes", leaveNode), scene("and comes again", plainNode).after(1), scene("a third", func(w *World) { w.comes(nodeRef("node-2")) }),
+		{Name: "a node comes again with other ranges", Cast: "node ranges", Script: []world.Scene{
+			node, scene("the other goes", users(network.LeaveNode)), after(scene("and comes again", users(network.PlainNode)), 1), scene("a third", func(w *world.World) { network.Comes(w.Cluster, cluster.NodeRef("node-2")) }),
 		}},
-		{Name: "a device goes from pod to pod", Cast: "devices", Script: []Scene{
-			scene("a claim", claimDevices), scene("a pod", devicePod), removeFirst(kinds.Pods.Name, background), scene("another", devicePod),
+		{Name: "a device goes from pod to pod", Cast: "devices", Script: []world.Scene{
+			scene("a claim", users(devices.ClaimDevices)), scene("a pod", users(devices.DevicePod)), removeFirst(kinds.Pods.Name, background), scene("another", users(devices.DevicePod)),
 		}},
-		{Name: "pods are heard of late", Cast: "devices", Script: []Scene{
-			scene("a claim", claimDevices), scene("a pod", func(w *World) { w.Silence(kinds.Pods.Name, time.Minute); devicePod(w) }),
+		{Name: "pods are heard of late", Cast: "devices", Script: []world.Scene{
+			scene("a claim", users(devices.ClaimDevices)), scene("a pod", func(w *world.World) { w.Silence(kinds.Pods.Name, time.Minute); devices.DevicePod(w.Cluster) }),
 		}},
-		{Name: "a pod leaves a device", Cast: "devices", Script: []Scene{
-			scene("a claim", claimDevices), scene("a pod", devicePod), scene("the device cracks", taintDevice),
+		{Name: "a pod leaves a device", Cast: "devices", Script: []world.Scene{
+			scene("a claim", users(devices.ClaimDevices)), scene("a pod", users(devices.DevicePod)), scene("the device cracks", users(devices.TaintDevice)),
 		}},
-		{Name: "a certificate", Cast: "certificates", Clocks: true, Script: []Scene{
-			scene("ask", askCertificate), scene("approve", func(w *World) { w.condition(requestRef(w), certificatesv1.CertificateApproved) }),
-		}},
-		{Name: "a token signs and expires", Cast: "joins", Script: []Scene{
-			scene("say where the API server is", newClusterInfo), scene("a token for a minute", func(w *World) {
-				ref, id := joinTokenRef(w)
-				w.token(ref, id, true, []byte(w.now.Add(time.Minute).UTC().Format(time.RFC3339)))
+		{Name: "a certificate", Cast: "certificates", Clocks: true, Script: []world.Scene{
+			scene("ask", users(access.AskCertificate)), scene("approve", func(w *world.World) {
+				access.Condition(w.Cluster, access.RequestRef(w.Cluster), certificatesv1.CertificateApproved)
 			}),
 		}},
-		{Name: "a token goes while it signs", Cast: "joins", Script: []Scene{
-			scene("say where the API server is", newClusterInfo), scene("a token", func(w *World) {
-				ref, id := joinTokenRef(w)
-				w.token(ref, id, true, nil)
-			}), scene("it goes", dropJoinToken),
+		{Name: "a token signs and expires", Cast: "joins", Script: []world.Scene{
+			scene("say where the API server is", users(access.NewClusterInfo)), scene("a token for a minute", func(w *world.World) {
+				ref, id := access.JoinTokenRef(w.Cluster)
+				access.Token(w.Cluster, ref, id, true, []byte(w.Now.Add(time.Minute).UTC().Format(time.RFC3339)))
+			}),
 		}},
-		{Name: "a pod comes again with another label", Cast: "labels", Script: []Scene{
-			scene("mount with labels", mountsLabels), scene("share a volume", shareVolume), withLabel("user0", "s0:c1"), withLabel("user1", "s0:c2"),
+		{Name: "a token goes while it signs", Cast: "joins", Script: []world.Scene{
+			scene("say where the API server is", users(access.NewClusterInfo)), scene("a token", func(w *world.World) {
+				ref, id := access.JoinTokenRef(w.Cluster)
+				access.Token(w.Cluster, ref, id, true, nil)
+			}), scene("it goes", users(access.DropJoinToken)),
+		}},
+		{Name: "a pod comes again with another label", Cast: "labels", Script: []world.Scene{
+			scene("mount with labels", users(storage.MountsLabels)), scene("share a volume", users(storage.ShareVolume)), withLabel("user0", "s0:c1"), withLabel("user1", "s0:c2"),
 			removeFirst(kinds.Pods.Name, background), withLabel("user0", "s0:c3"),
 		}},
-		{Name: "a pool grows while it is asked about", Cast: "pools", Clocks: true, Script: []Scene{
-			publishPart(0, 2), scene("ask", askPools), publishPart(1, 1),
+		{Name: "a pool grows while it is asked about", Cast: "pools", Clocks: true, Script: []world.Scene{
+			publishPart(0, 2), scene("ask", users(devices.AskPools)), publishPart(1, 1),
 		}},
 	}
 }
 
 // withLabel makes a pod that wants a shared volume with a label.
-func withLabel(name, level string) Scene {
-	return scene("create "+name+" with "+level, func(w *World) { w.wantsLabels(name, "shared0", false, level) })
+func withLabel(name, level string) world.Scene {
+	return scene("create "+name+" with "+level, func(w *world.World) { storage.WantsLabels(w.Cluster, name, "shared0", false, level) })
 }
 
 // publishPart has a driver write down a slice of a pool.
-func publishPart(part, devices int) Scene {
-	return scene("publish a slice", func(w *World) { w.publishes(sliceRef(0, part), "pool0", "node-0", 1, devices) })
+func publishPart(part, have int) world.Scene {
+	return scene("publish a slice", func(w *world.World) {
+		devices.Publishes(w.Cluster, devices.SliceRef(0, part), "pool0", "node-0", 1, have)
+	})
 }

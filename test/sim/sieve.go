@@ -8,6 +8,8 @@ import (
 
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
+	"github.com/millrace/millrace/test/sim/cluster"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // Blow is one fault at one point of a scenario. The patterns are those of Sieve (Sun et al.,
@@ -16,7 +18,7 @@ import (
 type Blow struct {
 	What What
 	// At is the step before which it happens or, for a fault of a request, the number of the
-	// request to the API server, from 1.
+	// Request to the API server, from 1.
 	At int
 	// By is how many versions or messages a view is behind.
 	By int
@@ -88,11 +90,11 @@ func (b Blow) String() string {
 	}
 }
 
-// before strikes before a step, if it is the one.
-func (b *Blow) before(w *World) {
-	step := w.tally.Steps
+// Step strikes before a step, if it is the one.
+func (b *Blow) Step(w *world.World) {
+	step := w.Counts.Steps
 	if b.What == Unseen && step == 0 {
-		w.unsee(b.Unseen)
+		unsee(w, b.Unseen)
 	}
 	if b.What == Relist && step > b.At {
 		b.wake(w)
@@ -100,7 +102,7 @@ func (b *Blow) before(w *World) {
 	if step != b.At {
 		return
 	}
-	w.stirred = w.now // a world that never sleeps has its quiet time after the fault
+	w.Stirred = w.Now // a world that never sleeps has its quiet time after the fault
 	switch b.What {
 	case KillReconcilers:
 		w.KillReplica(0)
@@ -117,9 +119,9 @@ func (b *Blow) before(w *World) {
 	case OldServer:
 		w.WatchBehind(int64(b.By))
 	case Relist:
-		w.note("fault: the watcher is away for %d versions", b.By)
-		b.since, b.until = w.api.version, w.now.Add(patience)
-		w.watchers[0].asleep = b.until
+		w.Note("fault: the watcher is away for %d versions", b.By)
+		b.since, b.until = w.API.Version, w.Now.Add(world.Patience)
+		w.Watchers[0].Asleep = b.until
 	case StallReconcilers:
 		w.StallReplica(0)
 	case StallWriter:
@@ -132,13 +134,13 @@ func (b *Blow) before(w *World) {
 }
 
 // lose makes the bus and the API server lose data.
-func (b *Blow) lose(w *World) {
+func (b *Blow) lose(w *world.World) {
 	switch b.What {
 	case EmptyKind:
-		w.EmptyKind(w.bus.kinds[w.served[b.By-1].Name])
+		w.EmptyKind(w.Bus.Kinds[w.Served[b.By-1].Name])
 	case LoseLog:
-		for _, k := range w.served {
-			w.LoseTail(w.bus.kinds[k.Name], b.By)
+		for _, k := range w.Served {
+			w.LoseTail(w.Bus.Kinds[k.Name], b.By)
 		}
 	case LoseTurns:
 		w.LoseTurns(b.By)
@@ -149,47 +151,47 @@ func (b *Blow) lose(w *World) {
 	case SkipAll:
 		w.SkipAhead()
 	case ClockJump:
-		w.note("fault: the clock of the reconcilers jumps")
-		w.replicas[0].skew += time.Hour
-		w.replicas[0].advance() // events that were due in the past are due now
+		w.Note("fault: the clock of the reconcilers jumps")
+		w.Replicas[0].Skew += time.Hour
+		w.Replicas[0].Advance() // events that were due in the past are due now
 	case Restore:
 		w.Restore(int64(b.By))
 	}
 }
 
 // wake lets the watcher continue when it has missed enough.
-func (b *Blow) wake(w *World) {
-	if b.until.IsZero() || w.now.Before(b.until) && w.api.version < b.since+int64(b.By) {
+func (b *Blow) wake(w *world.World) {
+	if b.until.IsZero() || w.Now.Before(b.until) && w.API.Version < b.since+int64(b.By) {
 		return
 	}
 	b.until = time.Time{}
-	w.watchers[0].asleep = time.Time{}
-	compact(w)
+	w.Watchers[0].Asleep = time.Time{}
+	world.Compact(w)
 }
 
-// request strikes a request to the API server, if it is the one.
-func (b *Blow) request(w *World) {
-	if w.asked != b.At {
+// Request strikes a request to the API server, if it is the one.
+func (b *Blow) Request(w *world.World) {
+	if w.Asked != b.At {
 		return
 	}
 	switch b.What {
 	case DieAfterEffect:
-		w.crash = w.writers[0]
+		w.Crash = w.Writers[0]
 	case LoseAnswer:
-		w.fated = append(w.fated, losesAnswer)
+		w.Fated = append(w.Fated, world.LosesAnswer)
 	case FailRequest:
-		w.fated = append(w.fated, fails)
+		w.Fated = append(w.Fated, world.Fails)
 	case BreakAfter:
-		w.fated = append(w.fated, breaksAfter)
+		w.Fated = append(w.Fated, world.BreaksAfter)
 	}
 }
 
 // unsee hides messages from the reconcilers until newer ones replace them.
-func (w *World) unsee(places []Place) {
-	for _, f := range w.replicas[0].followers {
+func unsee(w *world.World, places []Place) {
+	for _, f := range w.Replicas[0].Followers {
 		for _, p := range places {
-			if p.Kind == f.stream.kind.Name {
-				f.holds = append(f.holds, &hold{sequence: p.Sequence})
+			if p.Kind == f.Stream.Kind.Name {
+				f.Holds = append(f.Holds, &world.Hold{Sequence: p.Sequence})
 			}
 		}
 	}
@@ -199,8 +201,8 @@ func (w *World) unsee(places []Place) {
 type Record struct {
 	Scenario Scenario
 	Picture  string
-	Tally    Tally
-	options  Options
+	Tally    cluster.Tally
+	options  world.Options
 	requests int
 	kinds    int
 	// versions and messages hold the first step with each number of versions and messages.
@@ -209,13 +211,13 @@ type Record struct {
 }
 
 // Play plays a scenario.
-func Play(s Scenario, o Options, controllers []reconcile.Any) (*World, error) {
-	w := New(scripted(s, o), controllers)
+func Play(s Scenario, o world.Options, controllers []reconcile.Any) (*world.World, error) {
+	w := world.New(scripted(s, o), controllers)
 	return w, w.Run()
 }
 
 // scripted returns the options of a world that plays a scenario.
-func scripted(s Scenario, o Options) Options {
+func scripted(s Scenario, o world.Options) world.Options {
 	o.Horizon = s.Horizon
 	if o.Script = s.Script; s.Asks {
 		o.Asks, o.Quiet = true, 3*time.Minute
@@ -224,38 +226,42 @@ func scripted(s Scenario, o Options) Options {
 }
 
 // Recorded plays a scenario without a fault and records the run.
-func Recorded(s Scenario, o Options, controllers []reconcile.Any) (*Record, error) {
+func Recorded(s Scenario, o world.Options, controllers []reconcile.Any) (*Record, error) {
 	r := &Record{Scenario: s, options: o}
-	w := New(scripted(s, o), controllers)
-	w.recorded = r
+	played := scripted(s, o)
+	played.Record = r
+	w := world.New(played, controllers)
 	if err := w.Run(); err != nil {
 		return nil, err
 	}
-	r.Picture, r.Tally, r.requests, r.kinds = w.Picture(), w.Tally(), w.asked, len(w.served)
-	for _, k := range w.served {
-		stream := w.bus.kinds[k.Name]
-		for _, m := range stream.log {
-			if m.delta.Ref.Name != "" && !stream.current(m) {
-				r.overtaken = append(r.overtaken, Place{k.Name, m.sequence})
+	r.Picture, r.Tally, r.requests, r.kinds = Picture(w.Cluster), w.Tally(), w.Asked, len(w.Served)
+	for _, k := range w.Served {
+		stream := w.Bus.Kinds[k.Name]
+		for _, m := range stream.Log {
+			if m.Delta.Ref.Name != "" && !stream.Current(m) {
+				r.overtaken = append(r.overtaken, Place{k.Name, m.Sequence})
 			}
 		}
 	}
 	return r, nil
 }
 
-// note records the step at which something new appeared.
-func (r *Record) note(w *World) {
+// Step records the step at which something new appeared.
+func (r *Record) Step(w *world.World) {
 	messages := 0
-	for _, k := range w.served {
-		messages += len(w.bus.kinds[k.Name].log)
+	for _, k := range w.Served {
+		messages += len(w.Bus.Kinds[k.Name].Log)
 	}
 	if messages > len(r.messages) {
-		r.messages = append(r.messages, w.tally.Steps)
+		r.messages = append(r.messages, w.Counts.Steps)
 	}
-	if w.api.Writes > len(r.versions) {
-		r.versions = append(r.versions, w.tally.Steps)
+	if w.API.Writes > len(r.versions) {
+		r.versions = append(r.versions, w.Counts.Steps)
 	}
 }
+
+// Request implements [world.Probe]: nothing happens.
+func (r *Record) Request(*world.World) {}
 
 // Blows is every fault of a scenario: each once, at every point.
 func (r *Record) Blows() iter.Seq[Blow] {
@@ -368,7 +374,7 @@ func (r *Record) Restores() iter.Seq[Blow] {
 }
 
 // Cheated is the scenario with a cheat, and without the check of one of the invariants.
-func (r *Record) Cheated(c Cheat, ignore string) *Record {
+func (r *Record) Cheated(c world.Cheat, ignore string) *Record {
 	cheated := *r
 	cheated.options.Cheat, cheated.options.Ignore = c, ignore
 	return &cheated
@@ -376,15 +382,15 @@ func (r *Record) Cheated(c Cheat, ignore string) *Record {
 
 // Strike plays the scenario with a fault; the error is a broken invariant, or an end that
 // differs.
-func (r *Record) Strike(b Blow, controllers []reconcile.Any) (Tally, error) {
+func (r *Record) Strike(b Blow, controllers []reconcile.Any) (cluster.Tally, error) {
 	o := r.options
 	o.Blow = &b
 	w, err := Play(r.Scenario, o, controllers)
 	if err != nil {
 		return w.Tally(), err
 	}
-	if end := w.Picture(); end != r.Picture && b.What != Restore {
-		return w.Tally(), w.failure(fmt.Errorf("I1 (same end) broken: it ended as\n%s\nand without the blow as\n%s", end, r.Picture))
+	if end := Picture(w.Cluster); end != r.Picture && b.What != Restore {
+		return w.Tally(), w.Failure(fmt.Errorf("I1 (same end) broken: it ended as\n%s\nand without the blow as\n%s", end, r.Picture))
 	}
 	return w.Tally(), nil
 }

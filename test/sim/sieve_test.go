@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 var (
@@ -20,9 +21,9 @@ var (
 
 // casts are the controllers of scenarios.
 var casts = map[string]func() []reconcile.Any{
-	"": workloads, "furniture": furniture, "sets": sets, "daemons": daemons, "jobs": jobs, "network": network, "budgets": budgets,
+	"": workloadsControllers, "furniture": furniture, "sets": sets, "daemons": daemons, "jobs": jobs, "network": networkControllers, "budgets": budgets,
 	"quotas": quotas, "demolition": demolition, "autoscalers": autoscalers,
-	"storage": storage, "node ranges": nodeRanges, "devices": devices, "certificates": certificates,
+	"storage": storageControllers, "node ranges": nodeRanges, "devices": devicesControllers, "certificates": certificates,
 	"joins": joins, "labels": labels, "pools": pools,
 }
 
@@ -34,7 +35,7 @@ func scenarios() []sim.Scenario { return slices.Concat(sim.Scenarios(), sim.Late
 func TestSieve(t *testing.T) {
 	var all, played atomic.Int64
 	for _, s := range scenarios() {
-		for crew, options := range map[string]sim.Options{
+		for crew, options := range map[string]world.Options{
 			"":              {},
 			", two of each": {Replicas: 2, Writers: 2},
 		} {
@@ -71,7 +72,7 @@ func TestRestores(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			record, err := sim.Recorded(s, sim.Options{Mute: *one == ""}, cast(s))
+			record, err := sim.Recorded(s, world.Options{Mute: *one == ""}, cast(s))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,14 +93,14 @@ func TestRestores(t *testing.T) {
 // The enumeration has to detect by itself every mechanism that a cheat disables.
 func TestTheSieveBites(t *testing.T) {
 	for name, tc := range map[string]struct {
-		cheat  sim.Cheat
+		cheat  world.Cheat
 		ignore string
 		rule   string
 	}{
-		"half of the fence":                  {sim.HalfFence, "I3 I4 I5 I8", "I2 "},
-		"a fence in memory":                  {sim.MemoryFence, "", "I10 "},
-		"a fence in memory, by what it does": {sim.MemoryFence, "I10", "I2 "},
-		"turns without conditions":           {sim.Heedless, "", "broken"},
+		"half of the fence":                  {world.HalfFence, "I3 I4 I5 I8", "I2 "},
+		"a fence in memory":                  {world.MemoryFence, "", "I10 "},
+		"a fence in memory, by what it does": {world.MemoryFence, "I10", "I2 "},
+		"turns without conditions":           {world.Heedless, "", "broken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +108,7 @@ func TestTheSieveBites(t *testing.T) {
 				if s.Cast != "" {
 					continue
 				}
-				record, err := sim.Recorded(s, sim.Options{Mute: true}, workloads())
+				record, err := sim.Recorded(s, world.Options{Mute: true}, workloadsControllers())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -116,7 +117,7 @@ func TestTheSieveBites(t *testing.T) {
 					if count++; count%23 != 0 {
 						continue
 					}
-					if _, err := record.Cheated(tc.cheat, tc.ignore).Strike(b, workloads()); err != nil && strings.Contains(err.Error(), tc.rule) {
+					if _, err := record.Cheated(tc.cheat, tc.ignore).Strike(b, workloadsControllers()); err != nil && strings.Contains(err.Error(), tc.rule) {
 						return
 					}
 				}

@@ -48,6 +48,15 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/controllers/validatingadmissionpolicystatus"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
 	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/access"
+	"github.com/millrace/millrace/test/sim/cluster"
+	"github.com/millrace/millrace/test/sim/devices"
+	"github.com/millrace/millrace/test/sim/metadata"
+	"github.com/millrace/millrace/test/sim/network"
+	"github.com/millrace/millrace/test/sim/nodes"
+	"github.com/millrace/millrace/test/sim/storage"
+	"github.com/millrace/millrace/test/sim/workloads"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 var (
@@ -76,12 +85,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func workloads() []reconcile.Any {
+func workloadsControllers() []reconcile.Any {
 	return []reconcile.Any{deployment.Controller, replicaset.Controller, garbagecollector.Controller}
 }
 
 func furniture() []reconcile.Any {
-	publisher := rootcapublisher.New(rootcapublisher.Config{RootCA: []byte(sim.RootCA)})
+	publisher := rootcapublisher.New(rootcapublisher.Config{RootCA: []byte(metadata.RootCA)})
 	return []reconcile.Any{serviceaccount.Controller, publisher}
 }
 
@@ -89,7 +98,7 @@ func demolition() []reconcile.Any {
 	return append(furniture(), namespace.Controller, replicaset.Controller)
 }
 
-func budgets() []reconcile.Any { return append(workloads(), disruption.Controller) }
+func budgets() []reconcile.Any { return append(workloadsControllers(), disruption.Controller) }
 
 func sets() []reconcile.Any {
 	return []reconcile.Any{replicationcontroller.Controller, statefulset.Controller, garbagecollector.Controller, pvcprotection.Controller}
@@ -109,13 +118,13 @@ func crons() []reconcile.Any {
 	return []reconcile.Any{job.Controller, cronjob.Controller, garbagecollector.Controller}
 }
 
-func network() []reconcile.Any {
+func networkControllers() []reconcile.Any {
 	return []reconcile.Any{
-		endpoints.Controller, endpointslice.New(endpointslice.Config{Max: sim.SliceMax}), replicationcontroller.Controller, garbagecollector.Controller,
+		endpoints.Controller, endpointslice.New(endpointslice.Config{Max: workloads.SliceMax}), replicationcontroller.Controller, garbagecollector.Controller,
 	}
 }
 
-func cluster() []reconcile.Any {
+func infrastructure() []reconcile.Any {
 	return []reconcile.Any{
 		ttl.Controller, podgc.New(podgc.Config{Threshold: 2}), pvcprotection.Controller, pvprotection.Controller, clusterroleaggregation.Controller,
 	}
@@ -145,7 +154,7 @@ func tokens() []reconcile.Any {
 
 // autoscalers look back no further than a minute, so that their worlds come to rest soon.
 func autoscalers() []reconcile.Any {
-	return append(workloads(), horizontalpodautoscaler.New(autoscaling))
+	return append(workloadsControllers(), horizontalpodautoscaler.New(autoscaling))
 }
 
 var autoscaling = horizontalpodautoscaler.Config{Stabilization: time.Minute}
@@ -155,163 +164,163 @@ func servers() []reconcile.Any {
 }
 
 func legacy() []reconcile.Any {
-	return []reconcile.Any{legacytokencleaner.New(legacytokencleaner.Config{Period: sim.Unused})}
+	return []reconcile.Any{legacytokencleaner.New(legacytokencleaner.Config{Period: access.Unused})}
 }
 
-func everything() []reconcile.Any { return append(workloads(), furniture()...) }
+func everything() []reconcile.Any { return append(workloadsControllers(), furniture()...) }
 
 func kubelets() []reconcile.Any {
 	return []reconcile.Any{nodelifecycle.New(nodelifecycle.Config{}), tainteviction.Controller}
 }
 
 type shape struct {
-	options     sim.Options
+	options     world.Options
 	controllers func() []reconcile.Any
 }
 
 // crowd is worlds with two processes of each service, and some faults.
-func crowd(changes int, users []sim.Operation, controllers func() []reconcile.Any) shape {
-	return shape{sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: changes, Users: users, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond,
+func crowd(changes int, users []cluster.Operation, controllers func() []reconcile.Any) shape {
+	return shape{world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: changes, Users: users, Faults: 8, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, controllers}
 }
 
 // calm is worlds without faults.
-func calm(changes int, users []sim.Operation, controllers func() []reconcile.Any) shape {
-	return shape{sim.Options{Changes: changes, Users: users, Pace: -1}, controllers}
+func calm(changes int, users []cluster.Operation, controllers func() []reconcile.Any) shape {
+	return shape{world.Options{Changes: changes, Users: users, Pace: -1}, controllers}
 }
 
 // shapes are the worlds that are played with every seed.
 var shapes = map[string]shape{
-	"one operation, one fault": {sim.Options{Changes: 2, Users: sim.Workloads, Faults: 1, Trouble: sim.All, Pace: -1}, workloads},
-	"small":                    {sim.Options{Changes: 3, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1}, workloads},
-	"small, two of each": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 2, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1,
-	}, workloads},
-	"furniture": {sim.Options{
-		Changes: 4, Users: sim.Furniture, Faults: 6, Trouble: sim.All, Pace: -1,
+	"one operation, one fault": {world.Options{Changes: 2, Users: workloads.Workloads, Faults: 1, Trouble: world.All, Pace: -1}, workloadsControllers},
+	"small":                    {world.Options{Changes: 3, Users: workloads.Workloads, Faults: 4, Trouble: world.All, Pace: -1}, workloadsControllers},
+	"small, two of each": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 2, Users: workloads.Workloads, Faults: 4, Trouble: world.All, Pace: -1,
+	}, workloadsControllers},
+	"furniture": {world.Options{
+		Changes: 4, Users: metadata.Furniture, Faults: 6, Trouble: world.All, Pace: -1,
 	}, furniture},
-	"demolition": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Demolition, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"demolition": {world.Options{
+		Replicas: 2, Writers: 2, Changes: 12, Users: metadata.Demolition, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, demolition},
-	"budgets": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 50, Users: sim.Budgets, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"budgets": {world.Options{
+		Replicas: 2, Writers: 2, Changes: 50, Users: workloads.Budgets, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, budgets},
-	"sets": {sim.Options{Changes: 6, Users: sim.Sets, Last: sim.Gather, Faults: 6, Trouble: sim.All, Pace: -1}, sets},
-	"sets, two of each": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Sets, Last: sim.Gather, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"sets": {world.Options{Changes: 6, Users: workloads.Sets, Last: workloads.Gather, Faults: 6, Trouble: world.All, Pace: -1}, sets},
+	"sets, two of each": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: workloads.Sets, Last: workloads.Gather, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, sets},
-	"sets, settled": {sim.Options{Changes: 14, Users: sim.Sets, Last: sim.Gather, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, sets},
-	"daemons":       {sim.Options{Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: -1}, daemons},
-	"daemons, two of each": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: sim.Daemons, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"sets, settled": {world.Options{Changes: 14, Users: workloads.Sets, Last: workloads.Gather, Faults: 4, Trouble: world.All, Pace: -1, Seldom: 40}, sets},
+	"daemons":       {world.Options{Changes: 8, Users: workloads.Daemons, Faults: 6, Trouble: world.All, Pace: -1}, daemons},
+	"daemons, two of each": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: workloads.Daemons, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, daemons},
-	"daemons, settled": {sim.Options{Changes: 14, Users: sim.Daemons, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, daemons},
-	"jobs":             {sim.Options{Changes: 6, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: -1}, jobs},
-	"jobs, two of each": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: sim.Jobs, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"daemons, settled": {world.Options{Changes: 14, Users: workloads.Daemons, Faults: 4, Trouble: world.All, Pace: -1, Seldom: 40}, daemons},
+	"jobs":             {world.Options{Changes: 6, Users: workloads.Jobs, Faults: 6, Trouble: world.All, Pace: -1}, jobs},
+	"jobs, two of each": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 5, Users: workloads.Jobs, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, jobs},
-	"leaders": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: sim.Leaders, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"leaders": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 8, Users: workloads.Leaders, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 		Skew: 3 * time.Second,
 	}, jobs},
-	"leaders, crashes": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 8, Users: sim.Leaders, Faults: 20, Trouble: slices.Concat(sim.Crashes, sim.Stalls), Pace: 500 * time.Millisecond,
+	"leaders, crashes": {world.Options{
+		Replicas: 2, Writers: 2, Changes: 8, Users: workloads.Leaders, Faults: 20, Trouble: slices.Concat(world.Crashes, world.Stalls), Pace: 500 * time.Millisecond,
 	}, jobs},
-	"crons, calm": {sim.Options{Changes: 16, Users: sim.Crons, Pace: -1}, crons},
-	"crons": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 16, Users: sim.Crons, Faults: 10, Trouble: slices.Concat(sim.All, slices.Repeat(sim.ClockJumps, 24)), Pace: 50 * time.Millisecond,
+	"crons, calm": {world.Options{Changes: 16, Users: workloads.Crons, Pace: -1}, crons},
+	"crons": {world.Options{
+		Replicas: 2, Writers: 2, Changes: 16, Users: workloads.Crons, Faults: 10, Trouble: slices.Concat(world.All, slices.Repeat(world.ClockJumps, 24)), Pace: 50 * time.Millisecond,
 	}, crons},
-	"refusals": {sim.Options{
-		Replicas: 2, Changes: 10, Users: sim.Refusals, Last: sim.Admit, Faults: 4, Trouble: sim.All, Pace: 50 * time.Millisecond,
-	}, workloads},
-	"network": {sim.Options{Replicas: 2, Changes: 8, Users: sim.Network, Faults: 6, Trouble: sim.All, Pace: -1}, network},
-	"cluster": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Cluster, Faults: 6, Trouble: sim.All, Pace: -1}, cluster},
-	"quotas": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6,
-		Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"refusals": {world.Options{
+		Replicas: 2, Changes: 10, Users: sim.Refusals, Last: sim.Admit, Faults: 4, Trouble: world.All, Pace: 50 * time.Millisecond,
+	}, workloadsControllers},
+	"network": {world.Options{Replicas: 2, Changes: 8, Users: network.Network, Faults: 6, Trouble: world.All, Pace: -1}, networkControllers},
+	"cluster": {world.Options{Replicas: 2, Changes: 12, Users: sim.Infrastructure, Faults: 6, Trouble: world.All, Pace: -1}, infrastructure},
+	"quotas": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: metadata.Quotas, Faults: 6,
+		Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, quotas},
 	// A controller that has not seen a Service at its last count never hears of it, since
 	// creates are charged elsewhere: it counts again after a period.
-	"quotas, blind": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Quotas, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"quotas, blind": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: metadata.Quotas, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 		Quiet: 11 * time.Minute,
 	}, quotasOften},
-	"mirrors": {sim.Options{Replicas: 2, Changes: 12, Users: sim.Mirrors, Faults: 6, Trouble: sim.All, Pace: -1}, mirrors},
-	"volumes": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 12, Users: sim.Volumes, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"mirrors": {world.Options{Replicas: 2, Changes: 12, Users: network.Mirrors, Faults: 6, Trouble: world.All, Pace: -1}, mirrors},
+	"volumes": {world.Options{
+		Replicas: 2, Writers: 2, Changes: 12, Users: storage.Volumes, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, volumes},
-	"tokens": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: sim.Tokens, Faults: 6, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"tokens": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 14, Users: access.Tokens, Faults: 6, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, tokens},
-	"tokens, calm": {sim.Options{Replicas: 2, Changes: 20, Users: sim.Tokens, Pace: -1}, tokens},
-	"autoscalers": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 16, Users: sim.Autoscalers, Faults: 20, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
+	"tokens, calm": {world.Options{Replicas: 2, Changes: 20, Users: access.Tokens, Pace: -1}, tokens},
+	"autoscalers": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 16, Users: workloads.Autoscalers, Faults: 20, Trouble: world.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
 	}, autoscalers},
-	"autoscalers, calm": {sim.Options{Changes: 20, Users: sim.Autoscalers, Pace: -1, Quiet: 3 * time.Minute}, autoscalers},
-	"autoscalers, crashes": {sim.Options{
-		Changes: 16, Users: sim.Autoscalers, Faults: 30, Trouble: slices.Concat(sim.Crashes, sim.Stalls), Pace: -1, Quiet: 3 * time.Minute,
+	"autoscalers, calm": {world.Options{Changes: 20, Users: workloads.Autoscalers, Pace: -1, Quiet: 3 * time.Minute}, autoscalers},
+	"autoscalers, crashes": {world.Options{
+		Changes: 16, Users: workloads.Autoscalers, Faults: 30, Trouble: slices.Concat(world.Crashes, world.Stalls), Pace: -1, Quiet: 3 * time.Minute,
 	}, autoscalers},
-	"servers": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 20, Users: sim.Servers, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
+	"servers": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 20, Users: metadata.Servers, Faults: 10, Trouble: world.All, Pace: 50 * time.Millisecond, Quiet: 3 * time.Minute,
 	}, servers},
-	"servers, calm": {sim.Options{Changes: 30, Users: sim.Servers, Pace: -1, Quiet: 3 * time.Minute}, servers},
-	"legacy": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.LegacyTokens, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"servers, calm": {world.Options{Changes: 30, Users: metadata.Servers, Pace: -1, Quiet: 3 * time.Minute}, servers},
+	"legacy": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: access.LegacyTokens, Faults: 10, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, legacy},
-	"legacy, calm": {sim.Options{Changes: 40, Users: sim.LegacyTokens, Pace: -1}, legacy},
-	"kubelets": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Kubelets, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Quiet: 4 * time.Minute,
+	"legacy, calm": {world.Options{Changes: 40, Users: access.LegacyTokens, Pace: -1}, legacy},
+	"kubelets": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: nodes.Kubelets, Faults: 8, Trouble: world.All, Pace: 50 * time.Millisecond, Quiet: 4 * time.Minute,
 	}, kubelets},
-	"storage": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: sim.Storage, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond, Horizon: horizon, Quiet: quiet,
-	}, storage},
-	"storage, one of each": {sim.Options{Changes: 30, Users: sim.Storage, Faults: 6, Trouble: sim.All, Pace: -1, Horizon: horizon, Quiet: quiet}, storage},
-	"storage, calm":        {sim.Options{Changes: 40, Users: sim.Storage, Pace: -1, Horizon: horizon, Quiet: quiet}, storage},
-	"storage, settled":     {sim.Options{Changes: 40, Users: sim.Storage, Faults: 4, Trouble: sim.All, Pace: -1, Horizon: horizon, Quiet: quiet, Seldom: 40}, storage},
-	"node ranges": {sim.Options{
-		Watchers: 2, Replicas: 3, Writers: 3, Changes: 20, Users: sim.NodeRanges, Faults: 10, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	"storage": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 40, Users: storage.Storage, Faults: 8, Trouble: world.All, Pace: 50 * time.Millisecond, Horizon: horizon, Quiet: quiet,
+	}, storageControllers},
+	"storage, one of each": {world.Options{Changes: 30, Users: storage.Storage, Faults: 6, Trouble: world.All, Pace: -1, Horizon: horizon, Quiet: quiet}, storageControllers},
+	"storage, calm":        {world.Options{Changes: 40, Users: storage.Storage, Pace: -1, Horizon: horizon, Quiet: quiet}, storageControllers},
+	"storage, settled":     {world.Options{Changes: 40, Users: storage.Storage, Faults: 4, Trouble: world.All, Pace: -1, Horizon: horizon, Quiet: quiet, Seldom: 40}, storageControllers},
+	"node ranges": {world.Options{
+		Watchers: 2, Replicas: 3, Writers: 3, Changes: 20, Users: network.NodeRanges, Faults: 10, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, nodeRanges},
-	"node ranges, calm":  {sim.Options{Changes: 20, Users: sim.NodeRanges, Pace: -1}, nodeRanges},
-	"certificates":       crowd(40, sim.Requests, certificates),
-	"certificates, calm": calm(40, sim.Requests, certificates),
-	"devices":            crowd(30, sim.Devices, devices),
-	"devices, calm":      calm(30, sim.Devices, devices),
-	"joins":              crowd(30, sim.Joins, joins),
-	"joins, calm":        calm(30, sim.Joins, joins),
-	"signatures":         crowd(30, sim.Joins, signatures),
-	"groups":             crowd(30, sim.Groups, groups),
-	"groups, calm":       calm(30, sim.Groups, groups),
-	"migrations":         crowd(24, sim.Migrations, migrations),
-	"migrations, calm":   calm(24, sim.Migrations, migrations),
-	"labels":             crowd(30, sim.Labels, labels),
-	"labels, calm":       calm(30, sim.Labels, labels),
-	"pools":              crowd(40, sim.Pools, pools),
-	"pools, calm":        calm(40, sim.Pools, pools),
-	"cluster, calm":      calm(12, sim.Cluster, cluster),
-	"calm":               calm(5, sim.Workloads, workloads),
-	"settled":            {sim.Options{Changes: 12, Users: sim.Workloads, Faults: 4, Trouble: sim.All, Pace: -1, Seldom: 40}, workloads},
-	"crashes": {sim.Options{
-		Changes: 4, Users: sim.Workloads, Faults: 10, Trouble: sim.Crashes, Pace: -1,
-	}, workloads},
-	"two of each": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 4, Users: sim.Workloads, Faults: 8, Trouble: sim.All,
+	"node ranges, calm":  {world.Options{Changes: 20, Users: network.NodeRanges, Pace: -1}, nodeRanges},
+	"certificates":       crowd(40, access.Requests, certificates),
+	"certificates, calm": calm(40, access.Requests, certificates),
+	"devices":            crowd(30, devices.Devices, devicesControllers),
+	"devices, calm":      calm(30, devices.Devices, devicesControllers),
+	"joins":              crowd(30, access.Joins, joins),
+	"joins, calm":        calm(30, access.Joins, joins),
+	"signatures":         crowd(30, access.Joins, signatures),
+	"groups":             crowd(30, network.Groups, groups),
+	"groups, calm":       calm(30, network.Groups, groups),
+	"migrations":         crowd(24, metadata.Migrations, migrations),
+	"migrations, calm":   calm(24, metadata.Migrations, migrations),
+	"labels":             crowd(30, storage.Labels, labels),
+	"labels, calm":       calm(30, storage.Labels, labels),
+	"pools":              crowd(40, devices.Pools, pools),
+	"pools, calm":        calm(40, devices.Pools, pools),
+	"cluster, calm":      calm(12, sim.Infrastructure, infrastructure),
+	"calm":               calm(5, workloads.Workloads, workloadsControllers),
+	"settled":            {world.Options{Changes: 12, Users: workloads.Workloads, Faults: 4, Trouble: world.All, Pace: -1, Seldom: 40}, workloadsControllers},
+	"crashes": {world.Options{
+		Changes: 4, Users: workloads.Workloads, Faults: 10, Trouble: world.Crashes, Pace: -1,
+	}, workloadsControllers},
+	"two of each": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 4, Users: workloads.Workloads, Faults: 8, Trouble: world.All,
 		Pace: 50 * time.Millisecond, Skew: time.Second,
-	}, workloads},
-	"stalls": {sim.Options{
-		Watchers: 2, Replicas: 2, Writers: 2, Changes: 3, Users: sim.Workloads, Faults: 6, Trouble: sim.Stalls,
+	}, workloadsControllers},
+	"stalls": {world.Options{
+		Watchers: 2, Replicas: 2, Writers: 2, Changes: 3, Users: workloads.Workloads, Faults: 6, Trouble: world.Stalls,
 		Pace: 50 * time.Millisecond,
-	}, workloads},
-	"losses": {sim.Options{
-		Watchers: 2, Changes: 4, Users: sim.Workloads, Faults: 8, Trouble: slices.Concat(sim.Losses, sim.Lags, sim.Redeliveries, sim.ClockJumps), Pace: -1,
-	}, workloads},
-	"everything": {sim.Options{
-		Replicas: 2, Writers: 2, Changes: 4, Users: sim.Everything, Faults: 8, Trouble: sim.All, Pace: 50 * time.Millisecond,
+	}, workloadsControllers},
+	"losses": {world.Options{
+		Watchers: 2, Changes: 4, Users: workloads.Workloads, Faults: 8, Trouble: slices.Concat(world.Losses, world.Lags, world.Redeliveries, world.ClockJumps), Pace: -1,
+	}, workloadsControllers},
+	"everything": {world.Options{
+		Replicas: 2, Writers: 2, Changes: 4, Users: sim.Everything, Faults: 8, Trouble: world.All, Pace: 50 * time.Millisecond,
 	}, everything},
-	"storm": {sim.Options{
-		Watchers: 2, Replicas: 3, Writers: 3, Changes: 8, Users: sim.Workloads, Faults: 30, Trouble: sim.All,
+	"storm": {world.Options{
+		Watchers: 2, Replicas: 3, Writers: 3, Changes: 8, Users: workloads.Workloads, Faults: 30, Trouble: world.All,
 		Pace: 50 * time.Millisecond, Skew: time.Second,
-	}, workloads},
+	}, workloadsControllers},
 }
 
 // again is the command that runs one world of a shape again.
@@ -322,7 +331,7 @@ func again(name string, seed uint64) string {
 // figures is the results of a run's worlds.
 type figures struct {
 	mu     sync.Mutex
-	total  sim.Tally
+	total  cluster.Tally
 	worlds map[string]uint64
 	broken []string
 	began  time.Time
@@ -330,7 +339,7 @@ type figures struct {
 }
 
 // add adds a world.
-func (f *figures) add(name string, t sim.Tally, err error, seed uint64) {
+func (f *figures) add(name string, t cluster.Tally, err error, seed uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total = f.total.Add(t)
@@ -382,14 +391,14 @@ func TestWorlds(t *testing.T) {
 			for s := *seed; s < *seed+*n && !t.Failed(); s++ {
 				options := shapes[name].options
 				options.Seed, options.Mute = s, true
-				w := sim.New(options, shapes[name].controllers())
+				w := world.New(options, shapes[name].controllers())
 				err := w.Run()
 				if records != nil {
 					records.add(t, w, name, s)
 				}
 				if f.add(name, w.Tally(), err, s); err != nil {
 					options.Mute = false // once more, with the transcript
-					t.Errorf("%v\n%s", sim.New(options, shapes[name].controllers()).Run(), again(name, s))
+					t.Errorf("%v\n%s", world.New(options, shapes[name].controllers()).Run(), again(name, s))
 				}
 			}
 		})
@@ -410,20 +419,20 @@ func TestWorlds(t *testing.T) {
 // The simulation is useful only if it detects what it is for.
 func TestItBites(t *testing.T) {
 	for name, tc := range map[string]struct {
-		cheat  sim.Cheat
+		cheat  world.Cheat
 		worlds string
 		ignore string
 		rule   string
 	}{
-		"half of the fence":                  {sim.HalfFence, "two of each", "", "I8"},
-		"half of the fence, by what it does": {sim.HalfFence, "two of each", "I8", "I2"},
-		"a fence in memory":                  {sim.MemoryFence, "two of each", "", "I10"},
+		"half of the fence":                  {world.HalfFence, "two of each", "", "I8"},
+		"half of the fence, by what it does": {world.HalfFence, "two of each", "I8", "I2"},
+		"a fence in memory":                  {world.MemoryFence, "two of each", "", "I10"},
 		// No process stores what it decided before it stood still. So the effect is rare, and in most
 		// shapes I8 is broken before.
-		"a fence in memory, by what it does": {sim.MemoryFence, "budgets", "I10", "I2"},
+		"a fence in memory, by what it does": {world.MemoryFence, "budgets", "I10", "I2"},
 		// Without conditions the request itself shows the mistake: since no turn is decided on
 		// an older view than the key's last one, it has no other effect.
-		"turns without conditions": {sim.Heedless, "two of each", "", "I4"},
+		"turns without conditions": {world.Heedless, "two of each", "", "I4"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -431,7 +440,7 @@ func TestItBites(t *testing.T) {
 				worlds := shapes[tc.worlds]
 				options := worlds.options
 				options.Seed, options.Cheat, options.Ignore, options.Mute = s, tc.cheat, tc.ignore, true
-				if err := sim.New(options, worlds.controllers()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
+				if err := world.New(options, worlds.controllers()).Run(); err != nil && strings.Contains(err.Error(), tc.rule) {
 					return
 				}
 			}
@@ -444,7 +453,7 @@ func TestAWorldIsItsSeed(t *testing.T) {
 	for name, s := range shapes {
 		options := s.options
 		options.Seed = *seed
-		first, second := sim.New(options, s.controllers()), sim.New(options, s.controllers())
+		first, second := world.New(options, s.controllers()), world.New(options, s.controllers())
 		errFirst, errSecond := first.Run(), second.Run()
 		if (errFirst == nil) != (errSecond == nil) || first.Story() != second.Story() {
 			t.Errorf("%s: the same seed gave two worlds", name)

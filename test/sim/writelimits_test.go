@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/services/writer/limits"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/cluster"
+	"github.com/millrace/millrace/test/sim/world"
 )
 
 // In worlds with every fault, a controller with a write limit never deletes more than that within the time,
@@ -17,15 +18,15 @@ func TestWriteLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := sim.LimitRule{Controller: "replicaset-controller", Most: 1, Within: 40 * time.Second}
-	var total sim.Tally
+	rule := world.LimitRule{Controller: "replicaset-controller", Most: 1, Within: 40 * time.Second}
+	var total cluster.Tally
 	for s := *seed; s < *seed+min(*n, 300); s++ {
 		o := shapes["two of each"].options
 		o.Seed, o.Mute, o.Changes, o.Limits, o.Rule, o.Ignore = s, true, 10, set, rule, "I5 I7"
-		w := sim.New(o, shapes["two of each"].controllers())
+		w := world.New(o, shapes["two of each"].controllers())
 		if err := w.Run(); err != nil {
 			o.Mute = false
-			t.Fatalf("%v\nagain: go test ./test/sim -run TestWriteLimits -sim.seed=%d -sim.n=1", sim.New(o, shapes["two of each"].controllers()).Run(), s)
+			t.Fatalf("%v\nagain: go test ./test/sim -run TestWriteLimits -sim.seed=%d -sim.n=1", world.New(o, shapes["two of each"].controllers()).Run(), s)
 		}
 		total = total.Add(w.Tally())
 	}
@@ -45,8 +46,8 @@ func TestTheRuleOfWriteLimitsBites(t *testing.T) {
 	for s := uint64(1); s < 200; s++ {
 		o := shapes["two of each"].options
 		o.Seed, o.Mute, o.Changes, o.Limits, o.Ignore = s, true, 10, set, "I5 I7"
-		o.Rule = sim.LimitRule{Controller: "replicaset-controller", Most: 1, Within: 40 * time.Second}
-		if err := sim.New(o, shapes["two of each"].controllers()).Run(); err != nil {
+		o.Rule = world.LimitRule{Controller: "replicaset-controller", Most: 1, Within: 40 * time.Second}
+		if err := world.New(o, shapes["two of each"].controllers()).Run(); err != nil {
 			if !strings.Contains(err.Error(), "L1 ") {
 				t.Fatal(err)
 			}

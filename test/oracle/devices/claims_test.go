@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/devices"
 	"github.com/millrace/millrace/test/oracle/oracletest"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 func TestClaimsAreAsUpstreams(t *testing.T) {
@@ -97,15 +97,15 @@ func (v *lab) act(r *rapid.T) {
 	case 4:
 		v.claim(claim)
 	case 5, 6:
-		v.Does(func(api *sim.API) { schedule(api, pod) }, "schedule %s", pod)
+		v.Does(func(api *apiserver.API) { schedule(api, pod) }, "schedule %s", pod)
 	case 7:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(oracletest.PodRef(pod), func(o metav1.Object) { o.(*corev1.Pod).Spec.NodeName = "n" })
 		}, "give %s a node", pod)
 	case 8:
-		v.Does(func(api *sim.API) { allocate(api, claim, nil) }, "allocate %s", claim)
+		v.Does(func(api *apiserver.API) { allocate(api, claim, nil) }, "allocate %s", claim)
 	case 9:
-		v.Does(func(api *sim.API) { endPod(api, pod) }, "end %s", pod)
+		v.Does(func(api *apiserver.API) { endPod(api, pod) }, "end %s", pod)
 	case 10:
 		v.Remove(oracletest.PodRef(pod))
 	default:
@@ -129,7 +129,7 @@ func (v *lab) pod(r *rapid.T, name string) {
 		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, e)
 	}
 	extended := rapid.IntRange(0, 4).Draw(r, "extended resources") == 0
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(oracletest.PodRef(name)) != nil {
 			return
 		}
@@ -160,13 +160,13 @@ func (v *lab) template(r *rapid.T) {
 		request = resourcev1.DeviceRequest{Name: "r", FirstAvailable: []resourcev1.DeviceSubRequest{{Name: "s", DeviceClassName: "c"}}}
 	}
 	t.Spec.Spec.Devices.Requests = []resourcev1.DeviceRequest{request}
-	v.Does(func(api *sim.API) { api.Load(kinds.ResourceClaimTemplates.Name, t) }, "template %s %v", t.Name, request)
+	v.Does(func(api *apiserver.API) { api.Load(kinds.ResourceClaimTemplates.Name, t) }, "template %s %v", t.Name, request)
 }
 
 func (v *lab) claim(name string) {
 	v.made++
 	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: oracletest.Namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made))}}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(claimRef(name)) == nil {
 			api.Load(kinds.ResourceClaims.Name, c)
 		}
@@ -176,14 +176,14 @@ func (v *lab) claim(name string) {
 // gone removes a pod, or deletes a claim.
 func (v *lab) gone(r *rapid.T, pod, claim string) {
 	if rapid.Bool().Draw(r, "a pod") {
-		v.Does(func(api *sim.API) { api.Finish(oracletest.PodRef(pod)) }, "%s has gone", pod)
+		v.Does(func(api *apiserver.API) { api.Finish(oracletest.PodRef(pod)) }, "%s has gone", pod)
 		return
 	}
 	v.Remove(claimRef(claim))
 }
 
 // schedule binds a pod to a node, with all its claims, if they exist.
-func schedule(api *sim.API, name string) {
+func schedule(api *apiserver.API, name string) {
 	p, ok := api.Get(oracletest.PodRef(name)).(*corev1.Pod)
 	if !ok || p.DeletionTimestamp != nil || p.Spec.NodeName != "" || p.Status.Phase == corev1.PodSucceeded {
 		return
@@ -217,7 +217,7 @@ func claimsOfPod(p *corev1.Pod) (names []string) {
 }
 
 // allocate allocates devices for a claim, and reserves it for a pod; nil: for none.
-func allocate(api *sim.API, name string, p *corev1.Pod) {
+func allocate(api *apiserver.API, name string, p *corev1.Pod) {
 	api.Change(claimRef(name), func(o metav1.Object) {
 		c := o.(*resourcev1.ResourceClaim)
 		if c.DeletionTimestamp != nil {
@@ -240,7 +240,7 @@ func allocate(api *sim.API, name string, p *corev1.Pod) {
 
 // endPod ends a pod that has its claims and shares none. Upstream creates missing claims even for an ended
 // pod, and for an ended pod that shares a claim it adds and removes the reservation without end.
-func endPod(api *sim.API, name string) {
+func endPod(api *apiserver.API, name string) {
 	p, ok := api.Get(oracletest.PodRef(name)).(*corev1.Pod)
 	if !ok || len(p.Status.ResourceClaimStatuses) < len(p.Spec.ResourceClaims) {
 		return

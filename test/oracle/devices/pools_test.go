@@ -20,7 +20,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/oracletest"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 func TestRequestsAboutPoolsAreAnsweredAsUpstreams(t *testing.T) {
@@ -176,7 +176,7 @@ func (v *drivers) publish(r *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(r, "withdraw") == 0 {
 		v.Remove(ref)
 	} else {
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			if api.Get(ref) == nil {
 				api.Load(kinds.ResourceSlices.Name, s)
 				return
@@ -186,7 +186,7 @@ func (v *drivers) publish(r *rapid.T) {
 	}
 	v.End(v.Moment, true)
 	v.Moment = nil
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		for _, o := range api.List(kinds.ResourcePoolStatusRequests.Name) {
 			if o.(*resourcev1alpha3.ResourcePoolStatusRequest).Status == nil {
 				api.Change(events.Ref{Kind: kinds.ResourcePoolStatusRequests.Name, Name: o.GetName()}, func(o metav1.Object) {
@@ -202,7 +202,7 @@ func (v *drivers) publish(r *rapid.T) {
 func (v *drivers) claim(r *rapid.T) {
 	c := drawnClaim(r, rapid.IntRange(0, 2).Draw(r, "claim"))
 	ref := events.Ref{Kind: kinds.ResourceClaims.Name, Namespace: c.Namespace, Name: c.Name}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(ref) == nil {
 			api.Load(kinds.ResourceClaims.Name, c)
 			return
@@ -221,7 +221,7 @@ func (v *drivers) request(r *rapid.T) {
 	}
 	v.made++
 	asks := &resourcev1alpha3.ResourcePoolStatusRequest{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made)), CreationTimestamp: metav1.NewTime(objects.Now.Truncate(time.Second))}, Spec: poolQuestion(r)}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(ref) == nil {
 			api.Load(ref.Kind, asks)
 		}

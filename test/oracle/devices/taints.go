@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/services/reconcilers/kube/gate"
 	"github.com/millrace/millrace/test/oracle/exemption"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // DeviceTaints evicts pods from devices that their slices taint.
@@ -59,7 +59,7 @@ func deviceTaintLine(obj metav1.Object) string {
 
 // calledOffWhenDeleted reports whether an Event of upstream's cancels the deletion of a pod that is already being
 // deleted, by upstream or a user: upstream drops such a pod, but plans it again with each change.
-func calledOffWhenDeleted(api *sim.API, e *corev1.Event) bool {
+func calledOffWhenDeleted(api *apiserver.API, e *corev1.Event) bool {
 	if e.Message != "Cancelling deletion" {
 		return false
 	}

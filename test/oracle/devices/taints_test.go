@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/devices"
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/oracletest"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 func TestDevicesDrivePodsAwayAsUpstreamsDo(t *testing.T) {
@@ -51,13 +51,13 @@ func (v *racks) act(r *rapid.T) {
 	case 3, 4, 5, 6:
 		v.slice(r)
 	case 7:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(claimRef(claim), func(o metav1.Object) { o.(*resourcev1.ResourceClaim).Status.ReservedFor = nil })
 		}, "%s is reserved for no pod", claim)
 	case 8:
 		v.Remove(oracletest.PodRef(pod))
 	default:
-		v.Does(func(api *sim.API) { api.Finish(oracletest.PodRef(pod)) }, "%s has gone", pod)
+		v.Does(func(api *apiserver.API) { api.Finish(oracletest.PodRef(pod)) }, "%s has gone", pod)
 	}
 }
 
@@ -75,7 +75,7 @@ func (v *racks) user(r *rapid.T, pod, claim string) {
 			Device: rapid.SampledFrom([]string{"0", "1"}).Draw(r, "device"), Tolerations: rapid.SliceOfN(rapid.Custom(v.toleration), 0, 2).Draw(r, "tolerations"),
 		})
 	}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(oracletest.PodRef(pod)) == nil {
 			api.Load(kinds.ResourceClaims.Name, c)
 			api.Load(kinds.Pods.Name, p)
@@ -114,7 +114,7 @@ func (v *racks) slice(r *rapid.T) {
 		})
 	}
 	s.Spec.Devices = []resourcev1.Device{d}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if was := api.Get(ref); was != nil {
 			s.UID = was.GetUID()
 		}
@@ -135,7 +135,7 @@ func TestRulesDrivePodsAwayAsUpstreamsDo(t *testing.T) {
 			case 0, 1, 2:
 				v.rule(r)
 			case 3:
-				v.Does(func(api *sim.API) { api.Finish(oracletest.PodRef(pod)) }, "%s has gone", pod)
+				v.Does(func(api *apiserver.API) { api.Finish(oracletest.PodRef(pod)) }, "%s has gone", pod)
 			default:
 				v.user(r, pod, fmt.Sprint("claim-", n))
 			}
@@ -170,7 +170,7 @@ func (v *racks) rule(r *rapid.T) {
 		Key: rapid.SampledFrom([]string{"a", "b"}).Draw(r, "taint"), TimeAdded: &at,
 		Effect: rapid.SampledFrom([]resourcev1beta2.DeviceTaintEffect{"NoExecute", "NoExecute", "NoExecute", "None", "NoSchedule"}).Draw(r, "effect"),
 	}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(ref) == nil {
 			api.Load(kinds.DeviceTaintRules.Name, rule)
 			return

@@ -29,7 +29,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/effect"
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // The kinds of a world with owners: two built-in ones, of which one has no namespace; a custom one, whose
@@ -50,7 +50,7 @@ func OwnedKinds() []kinds.Kind { return slices.Clone(ownedKinds) }
 // Garbage is a world with owners, in chapters: each has the writes of users at one moment, after which both
 // collectors run undisturbed.
 type Garbage struct {
-	Chapters []func(*sim.API)
+	Chapters []func(*apiserver.API)
 	// Refuse, when set, makes the function that refuses writes.
 	Refuse func() func(plan.Request) *plan.Response
 }
@@ -206,7 +206,7 @@ func (w Garbage) theirs() (pages []page, err error) {
 		for _, chapter := range w.Chapters {
 			from := len(s.Writes)
 			s.Do(chapter)
-			s.Do(func(*sim.API) { owners.note(s.Objects()) })
+			s.Do(func(*apiserver.API) { owners.note(s.Objects()) })
 			time.Sleep(chapterOfGarbage)
 			synctest.Wait()
 			s.Locked(func() { pages = append(pages, pageOf(s, from, owners)) })

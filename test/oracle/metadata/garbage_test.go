@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle/metadata"
 	"github.com/millrace/millrace/test/oracle/oracletest"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // TestGarbageGoesAsUpstreams plays acts of users on objects with owners, once with each collector. After each
@@ -99,8 +99,8 @@ type household struct {
 	members  []member
 	named    map[pair]metav1.OwnerReference      // the references of dependents to their owners
 	unseen   map[types.UID]metav1.OwnerReference // among those, references to kinds that are not watched
-	moment   []func(*sim.API)
-	chapters []func(*sim.API)
+	moment   []func(*apiserver.API)
+	chapters []func(*apiserver.API)
 	story    []string
 }
 
@@ -118,7 +118,7 @@ type pair struct{ of, owner types.UID }
 func (h *household) chapter() {
 	moment := h.moment
 	h.moment = nil
-	h.chapters = append(h.chapters, func(api *sim.API) {
+	h.chapters = append(h.chapters, func(api *apiserver.API) {
 		for _, act := range moment {
 			act(api)
 		}
@@ -126,7 +126,7 @@ func (h *household) chapter() {
 	h.story = append(h.story, "--")
 }
 
-func (h *household) does(act func(*sim.API), what string, args ...any) {
+func (h *household) does(act func(*apiserver.API), what string, args ...any) {
 	h.moment = append(h.moment, act)
 	h.story = append(h.story, fmt.Sprintf(what, args...))
 }
@@ -145,7 +145,7 @@ func (h *household) add(kind kinds.Kind, namespace string) member {
 	}
 	h.members = append(h.members, m)
 	body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q}}`, m.ref.Name, m.ref.Namespace)
-	h.does(func(api *sim.API) {
+	h.does(func(api *apiserver.API) {
 		api.Do(plan.Request{Verb: plan.Create, Kind: m.ref.Kind, Version: kind.Version, Namespace: m.ref.Namespace, Name: m.ref.Name, Body: []byte(body)})
 	}, "create %v", m.ref)
 	return m
@@ -157,7 +157,7 @@ func reference(owner member) metav1.OwnerReference {
 }
 
 func (h *household) remove(m member, how metav1.DeletionPropagation) {
-	h.does(func(api *sim.API) {
+	h.does(func(api *apiserver.API) {
 		api.Do(plan.Request{Verb: plan.Delete, Kind: m.ref.Kind, Namespace: m.ref.Namespace, Name: m.ref.Name, Delete: &metav1.DeleteOptions{PropagationPolicy: &how}})
 	}, "delete %v, %s", m.ref, how)
 }
@@ -208,7 +208,7 @@ func (h *household) refer(t *rapid.T) {
 }
 
 func (h *household) owns(of member, ref metav1.OwnerReference) {
-	h.does(func(api *sim.API) {
+	h.does(func(api *apiserver.API) {
 		api.Change(of.ref, func(o metav1.Object) {
 			refs := slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(r metav1.OwnerReference) bool { return r.UID == ref.UID })
 			o.SetOwnerReferences(append(refs, ref))
@@ -229,7 +229,7 @@ func (h *household) act(t *rapid.T) {
 	case "refer":
 		h.refer(t)
 	case "disown":
-		h.does(func(api *sim.API) {
+		h.does(func(api *apiserver.API) {
 			api.Change(m.ref, func(o metav1.Object) {
 				if refs := o.GetOwnerReferences(); len(refs) > 0 {
 					o.SetOwnerReferences(refs[1:])
@@ -237,7 +237,7 @@ func (h *household) act(t *rapid.T) {
 			})
 		}, "%v loses its first owner", m.ref)
 	case "hold":
-		h.does(func(api *sim.API) {
+		h.does(func(api *apiserver.API) {
 			api.Change(m.ref, func(o metav1.Object) {
 				if o.GetDeletionTimestamp() == nil {
 					o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), "example.com/a"))
@@ -245,7 +245,7 @@ func (h *household) act(t *rapid.T) {
 			})
 		}, "%v is held", m.ref)
 	case "free":
-		h.does(func(api *sim.API) {
+		h.does(func(api *apiserver.API) {
 			api.Change(m.ref, func(o metav1.Object) {
 				o.SetFinalizers(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == "example.com/a" }))
 			})

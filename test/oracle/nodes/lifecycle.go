@@ -37,7 +37,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/kcm"
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // Cluster is some nodes with their pods and leases, in chapters: each has the writes of nodes and users at one
@@ -53,7 +53,7 @@ type Cluster struct {
 
 // Kubelets acts as the kubelets of a cluster.
 type Kubelets struct {
-	API *sim.API
+	API *apiserver.API
 	// Silent nodes renew no lease.
 	Silent map[string]bool
 	// Told are nodes that have reported themselves as not ready. The Events about their pods differ
@@ -187,15 +187,15 @@ func (w Cluster) play(s *stage.Stage, k *Kubelets, rest func(time.Duration) erro
 			s.SetRefusal(w.Refused)
 		}
 		var r reel
-		s.Do(func(*sim.API) { chapter(k) })
+		s.Do(func(*apiserver.API) { chapter(k) })
 		for range int(chapterOfNodes / renewal) {
-			s.Do(func(*sim.API) { k.renew() })
+			s.Do(func(*apiserver.API) { k.renew() })
 			if err := rest(renewal); err != nil {
 				return nil, err
 			}
-			s.Do(func(*sim.API) { r.evicted = append(r.evicted, evicted(k.API)) })
+			s.Do(func(*apiserver.API) { r.evicted = append(r.evicted, evicted(k.API)) })
 		}
-		s.Do(func(*sim.API) {
+		s.Do(func(*apiserver.API) {
 			r.lines, r.blamed = k.lines(s.Told), noneReady(k.API.List(kinds.Nodes.Name))
 		})
 		reels = append(reels, r)
@@ -219,7 +219,7 @@ func isReady(obj metav1.Object) bool {
 }
 
 // evicted is the number of nodes with an evicting taint in each zone.
-func evicted(api *sim.API) map[string]int {
+func evicted(api *apiserver.API) map[string]int {
 	count := map[string]int{}
 	for _, obj := range api.List(kinds.Nodes.Name) {
 		zone := obj.GetLabels()[corev1.LabelTopologyZone]

@@ -34,7 +34,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/exemption"
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // NodeRanges is a cluster in which nodes are added and deleted, one after the other.
@@ -285,11 +285,11 @@ func (o *ourRanges) told() []string {
 func (o *ourRanges) refuse(r stage.Refusal) { o.Stage.SetRefusal(r) }
 
 func (o *ourRanges) come(n *corev1.Node) {
-	o.Stage.Do(func(api *sim.API) { api.Load(kinds.Nodes.Name, n) })
+	o.Stage.Do(func(api *apiserver.API) { api.Load(kinds.Nodes.Name, n) })
 }
 
 func (o *ourRanges) leave(name string) {
-	o.Stage.Do(func(api *sim.API) { api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Nodes.Name, Name: name}) })
+	o.Stage.Do(func(api *apiserver.API) { api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Nodes.Name, Name: name}) })
 }
 
 func (o *ourRanges) settle() error { return o.Until(o.Now.Add(patienceOfRanges)) }

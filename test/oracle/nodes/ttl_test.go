@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/test/oracle/nodes"
 	"github.com/millrace/millrace/test/oracle/oracletest"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // TestNodesAreToldHowLongAsUpstreams grows and shrinks clusters across the sizes at which the TTL of nodes
@@ -33,7 +33,7 @@ func TestNodesAreToldHowLongAsUpstreams(t *testing.T) {
 			}
 			for i := next - there; i < next; i++ {
 				ref := events.Ref{Kind: kinds.Nodes.Name, Name: fmt.Sprint("n", i)}
-				v.Does(func(api *sim.API) {
+				v.Does(func(api *apiserver.API) {
 					api.Change(ref, func(o metav1.Object) { o.(*corev1.Node).Status.Phase += "." })
 				}, "%v reports", ref)
 			}
@@ -52,7 +52,7 @@ func TestNodesRememberTheSize(t *testing.T) {
 	}
 	v.Chapter()
 	for i := range 95 {
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(events.Ref{Kind: kinds.Nodes.Name, Name: fmt.Sprint("n", i)}, func(o metav1.Object) {
 				o.SetAnnotations(map[string]string{"node.alpha.kubernetes.io/ttl": "15"})
 			})

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // PodRef refers to a pod in the worlds' namespace.
@@ -49,7 +49,7 @@ func Inhabit(t *testing.T, life stage.Life, touch func(*rapid.T, *Village, strin
 
 // Village builds the writes of users.
 type Village struct {
-	Moment   []func(*sim.API)
+	Moment   []func(*apiserver.API)
 	Chapters []stage.Chapter
 	Story    []string
 	// refused is the refusal in the next chapter.
@@ -57,7 +57,7 @@ type Village struct {
 }
 
 // Does adds an act to the chapter.
-func (v *Village) Does(act func(*sim.API), what string, args ...any) {
+func (v *Village) Does(act func(*apiserver.API), what string, args ...any) {
 	v.Moment = append(v.Moment, act)
 	v.Story = append(v.Story, fmt.Sprintf(what, args...))
 }
@@ -77,8 +77,8 @@ func (v *Village) Chapter() {
 const mostAtOnce = 40
 
 // End ends a chapter, after some acts at one moment. Nothing is compared after a loose one.
-func (v *Village) End(moment []func(*sim.API), loose bool) {
-	v.Chapters = append(v.Chapters, stage.Chapter{Loose: loose, Refused: v.Refused, Acts: func(api *sim.API) {
+func (v *Village) End(moment []func(*apiserver.API), loose bool) {
+	v.Chapters = append(v.Chapters, stage.Chapter{Loose: loose, Refused: v.Refused, Acts: func(api *apiserver.API) {
 		for _, act := range moment {
 			act(api)
 		}
@@ -104,14 +104,14 @@ func (v *Village) Refuse(r *rapid.T, requests []stage.Refusal) {
 // Create adds the create of an object without a spec.
 func (v *Village) Create(kind kinds.Kind, ref events.Ref) {
 	body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q}}`, ref.Name, ref.Namespace)
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		api.Do(plan.Request{Verb: plan.Create, Kind: kind.Name, Version: kind.Version, Namespace: ref.Namespace, Name: ref.Name, Body: []byte(body)})
 	}, "create %v", ref)
 }
 
 // Remove adds the delete of an object.
 func (v *Village) Remove(ref events.Ref) {
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		api.Do(plan.Request{Verb: plan.Delete, Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 	}, "delete %v", ref)
 }
@@ -120,7 +120,7 @@ func (v *Village) Remove(ref events.Ref) {
 func (v *Village) Change(r *rapid.T, ref events.Ref, kind kinds.Kind, change func(metav1.Object, int)) {
 	switch n := rapid.IntRange(-2, 4).Draw(r, "change"); n {
 	case -2:
-		v.Does(func(api *sim.API) { // if the namespace exists
+		v.Does(func(api *apiserver.API) { // if the namespace exists
 			if api.Get(events.Ref{Kind: kinds.Namespaces.Name, Name: ref.Namespace}) != nil {
 				body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q}}`, ref.Name, ref.Namespace)
 				api.Do(plan.Request{Verb: plan.Create, Kind: kind.Name, Version: kind.Version, Namespace: ref.Namespace, Name: ref.Name, Body: []byte(body)})
@@ -129,7 +129,7 @@ func (v *Village) Change(r *rapid.T, ref events.Ref, kind kinds.Kind, change fun
 	case -1:
 		v.Remove(ref)
 	default:
-		v.Does(func(api *sim.API) { api.Change(ref, func(o metav1.Object) { change(o, n) }) }, "change %v, %d", ref, n)
+		v.Does(func(api *apiserver.API) { api.Change(ref, func(o metav1.Object) { change(o, n) }) }, "change %v, %d", ref, n)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/effect"
 	"github.com/millrace/millrace/test/oracle/kcm"
 	"github.com/millrace/millrace/test/oracle/objects"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // Life is one controller, upstream's and ours, that runs undisturbed after each of some chapters, in which
@@ -35,14 +35,14 @@ type Life struct {
 	// Gates are the feature gates that are not at their defaults.
 	Gates gate.Set
 	// Attend, when set, is the immediate reaction of another program to a change of an object.
-	Attend func(*sim.API, events.Ref)
+	Attend func(*apiserver.API, events.Ref)
 	// Omit, when set, reports whether an Event of upstream's is an intended difference.
-	Omit func(*sim.API, *corev1.Event) bool
+	Omit func(*apiserver.API, *corev1.Event) bool
 }
 
 // Chapter has the writes of users and nodes at one moment. After a Loose chapter nothing is compared.
 type Chapter struct {
-	Acts  func(*sim.API)
+	Acts  func(*apiserver.API)
 	Loose bool
 	// Refused is the API server's refusal during the chapter; the zero value refuses nothing.
 	Refused Refusal
@@ -105,7 +105,7 @@ func (l Life) theirs(chapters []Chapter) (pages [][]string, err error) {
 			s.Do(chapter.Acts)
 			time.Sleep(l.Chapter)
 			synctest.Wait()
-			s.Do(func(*sim.API) { pages = append(pages, l.lines(s)) })
+			s.Do(func(*apiserver.API) { pages = append(pages, l.lines(s)) })
 		}
 	})
 	return pages, err

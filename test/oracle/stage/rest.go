@@ -26,7 +26,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/kcm"
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/settle"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // Rest is one controller, upstream's and ours, that runs undisturbed on an API server which refuses some
@@ -157,7 +157,7 @@ func (c Rest) theirs(world []runtime.Object, refusal Refusal) (lines, writes []s
 	err = s.RunUpstream(build, func() {
 		time.Sleep(cmp.Or(c.Long, resting))
 		synctest.Wait()
-		s.Do(func(*sim.API) { lines, writes = c.rest(s), s.Writes })
+		s.Do(func(*apiserver.API) { lines, writes = c.rest(s), s.Writes })
 	})
 	return lines, writes, err
 }

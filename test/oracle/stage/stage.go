@@ -27,14 +27,14 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle/effect"
 	"github.com/millrace/millrace/test/oracle/objects"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // Stage is an API server on which one controller acts, upstream's or ours. Upstream's reaches it through a
 // fake client, ours through the plans of the writer, so that both meet the same preconditions, finalizers and
 // refusals.
 type Stage struct {
-	API *sim.API
+	API *apiserver.API
 	// Writes are the writing requests, one line each, and Told the Events.
 	Writes, Told []string
 	// Refuse, when set, refuses a write.
@@ -43,9 +43,9 @@ type Stage struct {
 	// Otherwise it is chance whether the rest of a sync sees the write.
 	Informers informers.SharedInformerFactory
 	// Attend, when set, is the immediate reaction of another program to a change of an object.
-	Attend func(*sim.API, events.Ref)
+	Attend func(*apiserver.API, events.Ref)
 	// Omit, when set, reports whether an Event of upstream's is left out, by what is there when it is sent.
-	Omit func(*sim.API, *corev1.Event) bool
+	Omit func(*apiserver.API, *corev1.Event) bool
 
 	kinds   []kinds.Kind
 	mu      sync.Mutex
@@ -55,7 +55,7 @@ type Stage struct {
 
 // NewStage is an empty API server that serves kinds.
 func NewStage(now func() time.Time, served ...kinds.Kind) *Stage {
-	s := &Stage{API: sim.NewAPI(now, served...), kinds: served}
+	s := &Stage{API: apiserver.New(now, served...), kinds: served}
 	s.API.Refuse = func(r plan.Request) *plan.Response {
 		refusal := s.refused(r)
 		line := wrote(r)
@@ -118,7 +118,7 @@ func (s *Stage) kind(name kinds.Name) kinds.Kind {
 }
 
 // Do lets a program other than the controller act, with all of its acts at one moment.
-func (s *Stage) Do(act func(*sim.API)) {
+func (s *Stage) Do(act func(*apiserver.API)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	refuse, wrote := s.Refuse, s.Writes

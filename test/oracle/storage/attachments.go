@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/services/writer/plan"
 	"github.com/millrace/millrace/test/oracle/exemption"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // AttachDetach attaches and detaches volumes, for longer than the controller waits for a node, with an
@@ -30,7 +30,7 @@ var AttachDetach = stage.Life{
 }
 
 // attach acts as a driver's attacher for an attachment.
-func attach(api *sim.API, ref events.Ref) {
+func attach(api *apiserver.API, ref events.Ref) {
 	at, ok := api.Get(ref).(*storagev1.VolumeAttachment)
 	switch {
 	case !ok:

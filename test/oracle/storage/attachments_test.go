@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/oracletest"
 	"github.com/millrace/millrace/test/oracle/stage"
 	"github.com/millrace/millrace/test/oracle/storage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // TestAttachmentsLiveAsUpstreams creates and deletes pods with volumes on nodes.
@@ -53,7 +53,7 @@ func anyHall(r *rapid.T, requests []stage.Refusal) *hall {
 	for _, name := range []string{"n1", "n2"} {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-		v.Does(func(api *sim.API) { api.Load(kinds.Nodes.Name, n) }, "node %s", name)
+		v.Does(func(api *apiserver.API) { api.Load(kinds.Nodes.Name, n) }, "node %s", name)
 	}
 	for _, name := range []string{"a", "b"} {
 		v.disk(name, map[string]corev1.PersistentVolumeAccessMode{"a": corev1.ReadWriteOnce, "b": corev1.ReadWriteMany}[name])
@@ -82,7 +82,7 @@ func (v *hall) disk(name string, mode corev1.PersistentVolumeAccessMode) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: oracletest.Namespace, Name: name, UID: types.UID("claim-" + name)}}
 	claim.Spec.VolumeName, claim.Status.Phase = pv.Name, corev1.ClaimBound
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: oracletest.Namespace, Name: name, UID: claim.UID}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		api.Load(kinds.PersistentVolumes.Name, pv)
 		api.Load(kinds.PersistentVolumeClaims.Name, claim)
 	}, "%s with %s", pv.Name, mode)
@@ -95,25 +95,25 @@ func (v *hall) act(r *rapid.T) {
 	case 0, 1, 2:
 		v.user(pod, node, rapid.SampledFrom([]string{"a", "a", "b"}).Draw(r, "claim"))
 	case 3, 4:
-		v.Does(func(api *sim.API) { mountedOn(api, node) }, "%s mounts", node)
+		v.Does(func(api *apiserver.API) { mountedOn(api, node) }, "%s mounts", node)
 	case 5:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			if api.Get(oracletest.PodRef(pod)) != nil {
 				api.Change(oracletest.PodRef(pod), func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodSucceeded })
 			}
 		}, "%s ends", pod)
 	case 6:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Do(plan.Request{Verb: plan.Delete, Kind: kinds.Pods.Name, Namespace: oracletest.Namespace, Name: pod, Delete: &metav1.DeleteOptions{GracePeriodSeconds: oracletest.Ptr(int64(0))}})
 		}, "%s goes", pod)
 	case 7, 8:
 		status := rapid.SampledFrom([]corev1.ConditionStatus{"True", "Unknown"}).Draw(r, "ready")
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(nodeRef(node), func(o metav1.Object) { o.(*corev1.Node).Status.Conditions[0].Status = status })
 		}, "%s is ready: %s", node, status)
 	default:
 		out := rapid.Bool().Draw(r, "out")
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(nodeRef(node), func(o metav1.Object) {
 				o.(*corev1.Node).Spec.Taints = nil
 				if out {
@@ -130,7 +130,7 @@ func (v *hall) user(name, node, claim string) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: oracletest.Namespace, Name: name, UID: types.UID(fmt.Sprint(name, "-", v.made)), CreationTimestamp: metav1.NewTime(v.now.Truncate(time.Second))}}
 	p.Spec.NodeName, p.Status.Phase = node, corev1.PodPending
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(oracletest.PodRef(name)) == nil {
 			api.Load(kinds.Pods.Name, p)
 		}
@@ -139,7 +139,7 @@ func (v *hall) user(name, node, claim string) {
 
 // mountedOn makes the kubelet of a node mount the wanted volumes that are attached there, and unmount all
 // others.
-func mountedOn(api *sim.API, node string) {
+func mountedOn(api *apiserver.API, node string) {
 	var wanted []corev1.UniqueVolumeName
 	for _, obj := range api.List(kinds.Pods.Name) {
 		if p := obj.(*corev1.Pod); p.Spec.NodeName == node && p.Status.Phase != corev1.PodSucceeded {

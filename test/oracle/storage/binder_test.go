@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/oracletest"
 	"github.com/millrace/millrace/test/oracle/stage"
 	"github.com/millrace/millrace/test/oracle/storage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 func TestVolumesAreBoundAsUpstreams(t *testing.T) {
@@ -102,11 +102,11 @@ func (v *store) act(r *rapid.T) {
 		v.Remove(pvRef(volume))
 	case 9, 10:
 		policy := rapid.SampledFrom([]corev1.PersistentVolumeReclaimPolicy{"Retain", "Delete"}).Draw(r, "policy")
-		v.Does(func(api *sim.API) { provision(api, claim, policy) }, "provision for %s %s", claim, policy)
+		v.Does(func(api *apiserver.API) { provision(api, claim, policy) }, "provision for %s %s", claim, policy)
 	case 11:
 		v.scheduler(r, volume)
 	case 12:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(pvRef(volume), func(o metav1.Object) {
 				if pv := o.(*corev1.PersistentVolume); pv.Status.Phase == corev1.VolumeReleased && !contested(api, pv) {
 					pv.Spec.ClaimRef = nil
@@ -115,7 +115,7 @@ func (v *store) act(r *rapid.T) {
 		}, "free %s", volume)
 	default:
 		policy := rapid.SampledFrom([]corev1.PersistentVolumeReclaimPolicy{"Retain", "Delete", "Recycle"}).Draw(r, "policy")
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(pvRef(volume), func(o metav1.Object) { o.(*corev1.PersistentVolume).Spec.PersistentVolumeReclaimPolicy = policy })
 		}, "%s is to %s", volume, policy)
 	}
@@ -144,7 +144,7 @@ func (v *store) claim(r *rapid.T, name, volume string) {
 	if rapid.IntRange(0, 4).Draw(r, "attributes") == 0 {
 		c.Spec.VolumeAttributesClassName = oracletest.Ptr("gold")
 	}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		if api.Get(pvcRef(name)) == nil {
 			api.Load(kinds.PersistentVolumeClaims.Name, c)
 		}
@@ -174,7 +174,7 @@ func (v *store) volume(r *rapid.T, name string) {
 	if rapid.IntRange(0, 2).Draw(r, "reserved") == 0 {
 		pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: oracletest.Namespace, Name: claim}
 	}
-	v.Does(func(api *sim.API) {
+	v.Does(func(api *apiserver.API) {
 		free := pv.Spec.ClaimRef == nil
 		if api.Get(pvRef(name)) != nil || free && contested(api, pv) || !free && reserved(api, claim) || naming(api, name) > 1 {
 			return
@@ -185,7 +185,7 @@ func (v *store) volume(r *rapid.T, name string) {
 
 // contested reports whether several waiting claims could get a free volume, or ask for it by name: upstream
 // would pick one by chance.
-func contested(api *sim.API, pv *corev1.PersistentVolume) bool {
+func contested(api *apiserver.API, pv *corev1.PersistentVolume) bool {
 	asking := 0
 	for _, o := range api.List(kinds.PersistentVolumeClaims.Name) {
 		c := o.(*corev1.PersistentVolumeClaim)
@@ -200,7 +200,7 @@ func contested(api *sim.API, pv *corev1.PersistentVolume) bool {
 }
 
 // naming is how many claims name a volume: upstream picks one of several by chance.
-func naming(api *sim.API, volume string) (n int) {
+func naming(api *apiserver.API, volume string) (n int) {
 	for _, o := range api.List(kinds.PersistentVolumeClaims.Name) {
 		if o.(*corev1.PersistentVolumeClaim).Spec.VolumeName == volume {
 			n++
@@ -210,7 +210,7 @@ func naming(api *sim.API, volume string) (n int) {
 }
 
 // reserved reports whether a volume is bound to a claim of a name: upstream picks one of several by chance.
-func reserved(api *sim.API, claim string) bool {
+func reserved(api *apiserver.API, claim string) bool {
 	for _, o := range api.List(kinds.PersistentVolumes.Name) {
 		if ref := o.(*corev1.PersistentVolume).Spec.ClaimRef; ref != nil && ref.Name == claim {
 			return true
@@ -230,11 +230,11 @@ func (v *store) class(r *rapid.T) {
 	if c.Name == "usual" {
 		c.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
 	}
-	v.Does(func(api *sim.API) { api.Load(kinds.StorageClasses.Name, c) }, "class %s", c.Name)
+	v.Does(func(api *apiserver.API) { api.Load(kinds.StorageClasses.Name, c) }, "class %s", c.Name)
 }
 
 // provision acts as a provisioner and creates the volume that a claim asks for.
-func provision(api *sim.API, claim string, policy corev1.PersistentVolumeReclaimPolicy) {
+func provision(api *apiserver.API, claim string, policy corev1.PersistentVolumeReclaimPolicy) {
 	c, ok := api.Get(pvcRef(claim)).(*corev1.PersistentVolumeClaim)
 	if !ok || c.Spec.VolumeName != "" {
 		return
@@ -268,9 +268,9 @@ func (v *store) scheduler(r *rapid.T, volume string) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: oracletest.Namespace, Name: rapid.SampledFrom([]string{"p", "q"}).Draw(r, "pod")}}
 		p.UID = types.UID(p.Name)
 		p.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "late"}}}}
-		v.Does(func(api *sim.API) { api.Load(kinds.Pods.Name, p) }, "pod %s", p.Name)
+		v.Does(func(api *apiserver.API) { api.Load(kinds.Pods.Name, p) }, "pod %s", p.Name)
 	case 1:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			api.Change(pvcRef("late"), func(o metav1.Object) {
 				if o.(*corev1.PersistentVolumeClaim).Spec.VolumeName == "" {
 					o.SetAnnotations(map[string]string{"volume.kubernetes.io/selected-node": "n"})
@@ -278,7 +278,7 @@ func (v *store) scheduler(r *rapid.T, volume string) {
 			})
 		}, "select a node")
 	default:
-		v.Does(func(api *sim.API) {
+		v.Does(func(api *apiserver.API) {
 			c, ok := api.Get(pvcRef("late")).(*corev1.PersistentVolumeClaim)
 			if !ok || c.Spec.VolumeName != "" || reserved(api, "late") {
 				return

@@ -35,7 +35,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/settle"
 	"github.com/millrace/millrace/test/oracle/stage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 // Labels is the controller that warns of pods which cannot share a volume on a node with SELinux. Its Events
@@ -154,7 +154,7 @@ const span = 3 * time.Hour
 
 // Live shows the differences while the world changes, chapter by chapter. Upstream's Events between two
 // states of a driver, when it has processed one pod and not the other, are left out: the two never conflict.
-func (l *Labels) Live(t *testing.T, chapters []func(*sim.API)) (diff string, err error) {
+func (l *Labels) Live(t *testing.T, chapters []func(*apiserver.API)) (diff string, err error) {
 	var shown, told [][]string
 	failed := kcm.WithGates(nil, func() { synctest.Test(t, func(*testing.T) { shown, told, err = l.theirs(chapters) }) })
 	if err = errors.Join(failed, err); err != nil {
@@ -197,7 +197,7 @@ func conflictsSeen(a *stage.Actor) (lines []string) {
 	return lines
 }
 
-func (l *Labels) theirs(chapters []func(*sim.API)) (shown, told [][]string, err error) {
+func (l *Labels) theirs(chapters []func(*apiserver.API)) (shown, told [][]string, err error) {
 	time.Sleep(time.Until(objects.Now))
 	s := stage.NewStage(time.Now, labelled...)
 	err = s.RunUpstream(l.build, func() {
@@ -205,7 +205,7 @@ func (l *Labels) theirs(chapters []func(*sim.API)) (shown, told [][]string, err 
 			s.Do(chapter)
 			time.Sleep(span)
 			synctest.Wait()
-			s.Do(func(*sim.API) { shown, told = append(shown, l.shown()), append(told, slices.Clone(s.Told)) })
+			s.Do(func(*apiserver.API) { shown, told = append(shown, l.shown()), append(told, slices.Clone(s.Told)) })
 		}
 	})
 	return shown, told, err

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/test/oracle/objects"
 	"github.com/millrace/millrace/test/oracle/oracletest"
 	"github.com/millrace/millrace/test/oracle/storage"
-	"github.com/millrace/millrace/test/sim"
+	"github.com/millrace/millrace/test/sim/apiserver"
 )
 
 func TestLabelsConflictAsUpstreams(t *testing.T) {
@@ -191,20 +191,20 @@ func TestConflictsComeAndGoAsUpstreams(t *testing.T) {
 
 // labelTown has the writes of users on volumes of one driver.
 type labelTown struct {
-	moment   []func(*sim.API)
-	chapters []func(*sim.API)
+	moment   []func(*apiserver.API)
+	chapters []func(*apiserver.API)
 	story    []string
 	made     int
 	pods     []events.Ref
 }
 
-func (v *labelTown) does(act func(*sim.API), what string, args ...any) {
+func (v *labelTown) does(act func(*apiserver.API), what string, args ...any) {
 	v.moment, v.story = append(v.moment, act), append(v.story, fmt.Sprintf(what, args...))
 }
 
 func (v *labelTown) end() {
 	moment := v.moment
-	v.chapters, v.moment, v.story = append(v.chapters, func(api *sim.API) {
+	v.chapters, v.moment, v.story = append(v.chapters, func(api *apiserver.API) {
 		for _, act := range moment {
 			act(api)
 		}
@@ -219,7 +219,7 @@ func (v *labelTown) begin(r *rapid.T) {
 			if !bound {
 				pv.Spec.ClaimRef, claim.Spec.VolumeName, claim.Status.Phase = nil, "", corev1.ClaimPending
 			}
-			v.does(func(api *sim.API) {
+			v.does(func(api *apiserver.API) {
 				api.Load(kinds.PersistentVolumes.Name, pv)
 				api.Load(kinds.PersistentVolumeClaims.Name, claim)
 			}, "claim %s of %s, bound: %v", name, of, bound)
@@ -231,7 +231,7 @@ func (v *labelTown) begin(r *rapid.T) {
 func (v *labelTown) driver(r *rapid.T) {
 	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d.example.com", UID: "d"}}
 	driver.Spec.SELinuxMount = rapid.SampledFrom([]*bool{nil, oracletest.Ptr(true), oracletest.Ptr(true), oracletest.Ptr(false)}).Draw(r, "mounts")
-	v.does(func(api *sim.API) { api.Load(kinds.CSIDrivers.Name, driver) }, "the driver mounts with labels: %v", driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount)
+	v.does(func(api *apiserver.API) { api.Load(kinds.CSIDrivers.Name, driver) }, "the driver mounts with labels: %v", driver.Spec.SELinuxMount != nil && *driver.Spec.SELinuxMount)
 }
 
 func (v *labelTown) act(r *rapid.T) {
@@ -247,14 +247,14 @@ func (v *labelTown) act(r *rapid.T) {
 		}
 		ref := rapid.SampledFrom(v.pods).Draw(r, "pod")
 		if rapid.Bool().Draw(r, "ends") {
-			v.does(func(api *sim.API) {
+			v.does(func(api *apiserver.API) {
 				if api.Get(ref) != nil {
 					api.Change(ref, func(o metav1.Object) { o.(*corev1.Pod).Status.Phase = corev1.PodSucceeded })
 				}
 			}, "%v ends", ref)
 			return
 		}
-		v.does(func(api *sim.API) {
+		v.does(func(api *apiserver.API) {
 			if api.Get(ref) != nil {
 				api.Change(ref, func(o metav1.Object) { o.SetDeletionTimestamp(oracletest.Ptr(metav1.NewTime(objects.Now))) })
 				api.Finish(ref)
@@ -269,7 +269,7 @@ func (v *labelTown) act(r *rapid.T) {
 
 // bind binds a claim, unless it is bound already.
 func (v *labelTown) bind(of, name string) {
-	v.does(func(api *sim.API) {
+	v.does(func(api *apiserver.API) {
 		pv, claim := boundClaim(of, name, corev1.PersistentVolumeSource{})
 		api.Change(events.Ref{Kind: kinds.PersistentVolumes.Name, Name: pv.Name}, func(o metav1.Object) {
 			o.(*corev1.PersistentVolume).Spec.ClaimRef = pv.Spec.ClaimRef
@@ -294,5 +294,5 @@ func (v *labelTown) pod(r *rapid.T, of string) {
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
 	p.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}}}
 	v.pods = append(v.pods, events.Ref{Kind: kinds.Pods.Name, Namespace: of, Name: p.Name})
-	v.does(func(api *sim.API) { api.Load(kinds.Pods.Name, p) }, "%s of %s uses %s with %+v", p.Name, of, claim, p.Spec.SecurityContext)
+	v.does(func(api *apiserver.API) { api.Load(kinds.Pods.Name, p) }, "%s of %s uses %s with %+v", p.Name, of, claim, p.Spec.SecurityContext)
 }
