@@ -12,17 +12,12 @@ import (
 // machine.
 const Long = 5 * time.Minute
 
-// The first pauses between two questions are short, because most conditions hold soon. Later ones are
-// long, because a question may be a request to a server.
-const (
-	firstPause = 5 * time.Millisecond
-	lastPause  = 20 * time.Millisecond
-)
+// pause is between two questions: a question may be a request to a server.
+const pause = 20 * time.Millisecond
 
 // Within waits until a condition holds, and reports whether it came to hold within the bound.
 func Within(bound time.Duration, holds func() bool) bool {
-	pause := firstPause
-	for end := time.Now().Add(bound); !holds(); pause = min(2*pause, lastPause) {
+	for end := time.Now().Add(bound); !holds(); {
 		if time.Now().After(end) {
 			return false
 		}

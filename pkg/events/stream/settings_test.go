@@ -2,8 +2,6 @@ package stream_test
 
 import (
 	"errors"
-	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -227,33 +225,5 @@ func TestPagesCannotBePurged(t *testing.T) {
 	}
 	if _, ok, err := b.Last(t.Context(), older.Name, subject.Notary("EV_pods")); err != nil || !ok {
 		t.Errorf("the page is there: %v (%v)", ok, err)
-	}
-}
-
-// TestBlocksAreSmall: the server holds the newest block of each busy stream in memory, so it begins
-// a block every 4 MB.
-func TestBlocksAreSmall(t *testing.T) {
-	t.Parallel()
-	const size, messages, perBlock = 1 << 20, 10, 3
-	dir := t.TempDir()
-	b := connect(t, stream.Options{Server: serve(t, embedded.Options{Dir: dir})})
-	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
-		t.Fatal(err)
-	}
-	a, err := b.Append(t.Context(), kinds.Pods.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	for i := range messages {
-		m := podDelta(fmt.Sprint("pod-", i), i)
-		m.Data = make([]byte, size)
-		if err := errors.Join(a.Append(t.Context(), m), a.Flush(t.Context())); err != nil {
-			t.Fatal(err)
-		}
-	}
-	blocks, err := filepath.Glob(filepath.Join(dir, "jetstream", "$G", "streams", subject.LogStream(kinds.Pods.Name), "msgs", "*.blk"))
-	if want := (messages + perBlock - 1) / perBlock; err != nil || len(blocks) != want {
-		t.Errorf("%d messages of a megabyte are in %d blocks (%v), want %d", messages, len(blocks), err, want)
 	}
 }

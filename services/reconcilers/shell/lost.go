@@ -22,7 +22,7 @@ import (
 
 // inspected is how often the streams are compared with their witnesses, and restInspected how
 // often where nothing was stored since the last time. If a stream has not changed at all, its
-// witness is read again only after restRead: the server has to load a block of up to 4 MB for
+// witness is read again only after restRead: the server has to load a block of up to 8 MB for
 // it.
 const (
 	inspected     = 5 * time.Second

@@ -23,7 +23,7 @@ import (
 const (
 	// markEvery bounds how often the watcher stores a quiet kind's position. The API server can
 	// resume a watch from an older position than that; and an append to an idle stream makes NATS
-	// read the newest block of the log from disk, of up to 4 MB.
+	// read the newest block of the log from disk, of up to 8 MB.
 	markEvery = 5 * time.Minute
 	// flushAfter bounds how long a failure to store a delta may go unnoticed.
 	flushAfter = 25 * time.Millisecond

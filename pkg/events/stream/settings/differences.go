@@ -27,7 +27,7 @@ var settings = []setting{
 	{"max_age", func(c jetstream.StreamConfig) any { return c.MaxAge }},
 	{"max_bytes", func(c jetstream.StreamConfig) any { return unlimited(c.MaxBytes) }},
 	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }},
-	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return perSubject(c.MaxMsgsPerSubject) }},
+	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgsPerSubject) }},
 	{"max_msg_size", func(c jetstream.StreamConfig) any { return unlimited(int64(c.MaxMsgSize)) }},
 	{"duplicate_window", func(c jetstream.StreamConfig) any { return c.Duplicates }},
 	{"allow_direct", func(c jetstream.StreamConfig) any { return c.AllowDirect }},
@@ -71,12 +71,4 @@ func unlimited(n int64) int64 {
 		return -1
 	}
 	return n
-}
-
-// perSubject is a bound of messages per subject. Streams that earlier versions created have none.
-func perSubject(n int64) int64 {
-	if n >= neverReached {
-		return -1
-	}
-	return unlimited(n)
 }

@@ -23,9 +23,6 @@ const (
 	logWindow = 10 * time.Second
 	// statusMost bounds the stored status reports per subject.
 	statusMost = 256
-	// neverReached is a bound of messages per subject that no subject reaches. With a bound, the server
-	// writes blocks of 4 MB instead of 8, and it holds the newest block of each busy stream in memory.
-	neverReached = 1 << 40
 )
 
 // Policy is how the streams of an installation are kept.
@@ -49,7 +46,7 @@ func (p Policy) record(of, name string, window time.Duration, subjects ...string
 		Name: name, Subjects: subjects,
 		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardOld,
 		Storage: jetstream.FileStorage, Compression: p.packing(), Replicas: p.Replicas,
-		MaxMsgsPerSubject: neverReached, DenyDelete: true, DenyPurge: true, Metadata: map[string]string{},
+		DenyDelete: true, DenyPurge: true, Metadata: map[string]string{},
 	}
 	return p.bounded(c, of, window)
 }
