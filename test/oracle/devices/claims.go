@@ -32,7 +32,8 @@ var ResourceClaims = claimsUnder(nil)
 var ResourceClaimsWithoutLists = claimsUnder(gate.Set{gate.DRAPrioritizedList: false})
 
 // RefusedClaims is the same controller with some writes refused. Upstream emits an Event for each refused
-// create; ours emits none if the writer retries.
+// create; ours emits none if the writer retries. Upstream removes the finalizer of a claim in the sync that
+// removes its last reservation, and does not try again later if that is refused.
 var RefusedClaims = func() stage.Life {
 	l := claimsUnder(nil)
 	l.Chapter = 40 * time.Minute // two of upstream's longest back-offs
@@ -43,6 +44,10 @@ var RefusedClaims = func() stage.Life {
 			}
 			return line
 		}
+		theirs = exemption.LetLines("finalizer-of-an-unused-claim", theirs, func(line string) string {
+			const unused = " deleted false allocated false for []"
+			return strings.Replace(line, "finalizers ["+resourcev1.Finalizer+"]"+unused, "finalizers []"+unused, 1)
+		})
 		return exemption.LetLines("refused-claims-told", theirs, untold), exemption.LetLines("refused-claims-told", ours, untold)
 	}
 	return l

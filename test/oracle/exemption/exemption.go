@@ -173,6 +173,7 @@ var Exemptions = []Exemption{
 	exempt("evictions-called-off", "taint eviction", ""),
 	exempt("called-off-when-deleted", "device taint eviction", ""),
 	exempt("refused-claims-told", "ResourceClaim", ""),
+	exempt("finalizer-of-an-unused-claim", "ResourceClaim", ""),
 	exempt("device-classes-of-one-name", "ResourceQuota", chance),
 	exempt("to-the-second", "legacy tokens", "upstream's clock and ours stand still at another fraction of a second"),
 	exempt("deleted-again", "requests for certificates", ""),
