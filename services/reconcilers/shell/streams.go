@@ -124,8 +124,13 @@ func HearWriters(ctx context.Context, b bus.Bus, loops []*Loop) {
 func (l *Loop) hear(said report.Heartbeat, text []byte) {
 	now := l.clock()
 	if (l.settings.Leased || len(said.InFlight(l.Name())) > 0 || now.Sub(l.heard) > engine.MaxHeartbeatAge/2) && l.isSigned(text) {
-		l.heard = now
-		l.Do(func(d *engine.Engine) { d.Heartbeat(said) })
+		// A loop that is stuck, so that its inbox is full, must not keep the others from hearing. The next
+		// heartbeat comes soon.
+		select {
+		case l.inbox <- func() { l.engine.Heartbeat(said) }:
+			l.heard = now
+		default:
+		}
 	}
 }
 

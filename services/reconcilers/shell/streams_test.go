@@ -101,6 +101,31 @@ func TestLoopsHearTheWritersTogether(t *testing.T) {
 	})
 }
 
+// A loop whose inbox is full, because a decision does not return, keeps no other loop from hearing.
+func TestAStuckLoopKeepsNoOtherFromHearing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
+		stuck, other := looped(b, toy(), Settings{}, nil), looped(b, toy(), Settings{}, nil)
+		for len(stuck.inbox) < cap(stuck.inbox) {
+			stuck.inbox <- func() {}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var hearing sync.WaitGroup
+		hearing.Go(func() { HearWriters(ctx, b, []*Loop{stuck, other}) })
+		b.said <- report.Heartbeat{Writer: "w"}.Encode()
+		if synctest.Wait(); len(other.inbox) != 1 {
+			t.Errorf("the engine of the other loop was told %d things, want 1", len(other.inbox))
+		}
+		<-stuck.inbox
+		b.said <- report.Heartbeat{Writer: "w"}.Encode()
+		if synctest.Wait(); len(stuck.inbox) != cap(stuck.inbox) {
+			t.Error("a loop that has room again is not told of the next heartbeat")
+		}
+		cancel()
+		hearing.Wait()
+	})
+}
+
 // The engine is told once a second of writers without turns of its controller, and always of
 // the others. A loop that cannot listen retries four times a second.
 func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
