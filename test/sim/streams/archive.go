@@ -19,7 +19,7 @@ import (
 func (b *Bus) Archive() bus.Archive { return past{bus: b} }
 
 type past struct {
-	bus.Archive // nil: the other methods are not implemented
+	bus.Archive // nil: replay and the questions about the past call no other methods
 	bus         *Bus
 }
 
