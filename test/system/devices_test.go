@@ -316,11 +316,15 @@ func TestRulesTaintDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { must(t, s.Stop()) })
-	s.run(t, gates)
+	m := s.run(t, gates)
 	l := s.lab(t, "rules-of-devices")
 	l.publish(nil)
 	l.user("leaves")
 	l.user("stays", patient(nil))
+	at := asker{site: s, nats: m.nats, namespace: l.name}
+	for _, seen := range []string{"resourceslices.resource.k8s.io/slice-of-" + l.name, "resourceclaims.resource.k8s.io/leaves", "resourceclaims.resource.k8s.io/stays", "pods/leaves", "pods/stays"} {
+		at.awaitLook(t, seen, "device-taint-eviction-controller") // what it says of a rule is not counted again
+	}
 	rules := s.kube.ResourceV1beta2().DeviceTaintRules()
 	rule, err := rules.Create(t.Context(), &resourcev1beta2.DeviceTaintRule{
 		ObjectMeta: metav1.ObjectMeta{Name: "broken"},

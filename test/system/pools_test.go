@@ -48,8 +48,10 @@ func TestPoolsOfDevicesAreCounted(t *testing.T) {
 	l := s.lab(t, "counted")
 	l.user("holder")
 	l.publishSlice("first", 2, "d", "e")
+	at := asker{site: s, nats: m.nats}
+	at.awaitLook(t, "resourceslices.resource.k8s.io/counted-first", "resourcepoolstatusrequest-controller")
 	request("new")
-	asker{site: s, nats: m.nats}.awaitLook(t, "resourcepoolstatusrequests.resource.k8s.io/new", "resourcepoolstatusrequest-controller")
+	at.awaitLook(t, "resourcepoolstatusrequests.resource.k8s.io/new", "resourcepoolstatusrequest-controller")
 	if r, err := requests.Get(t.Context(), "new", metav1.GetOptions{}); err != nil || r.Status != nil {
 		t.Errorf("with one of two slices the request is answered with %+v, %v", r.Status, err)
 	}
