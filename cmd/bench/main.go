@@ -49,18 +49,18 @@ var (
 )
 
 func main() {
-	contenders := flag.String("contenders", strings.Join(usual(), ","), "who takes part: kcm, kcm-tuned, millrace, earlier; none, with --add, only prints what there is")
-	chosen := flag.String("scenarios", strings.Join(played(), ","), "what is measured; long-history only when it is named here")
-	out := flag.String("out", ".millrace/bench/results.json", "file for the numbers")
-	doc := flag.String("doc", "", "file for the table and how to read it, such as docs/benchmarks.md")
-	add := flag.Bool("add", false, "keep the numbers of other contenders that --out already has")
-	few := flag.Bool("small", false, "a fraction of the work, to see whether everything works")
-	binary := flag.String("binary", "bin/millrace", "the millrace program")
-	before := flag.String("earlier", "", "another build of millrace, for the contender earlier: what became slower between the two")
-	proof := flag.String("evidence", "", "file for the numbers with the commits that they are of, such as docs/evidence/speed.json")
-	turns := flag.Int("turns", 1, "how often each contender takes part, one after the other; of every number the median is told")
-	export := flag.String("export", "", "export what millrace has recorded at the end of its last turn to this `file`")
-	profile := flag.String("profile", "", "file for a profile of what millrace's processes did, for go build -pgo, such as cmd/millrace/work.pgo")
+	contenders := flag.String("contenders", strings.Join(usual(), ","), "programs to measure: kcm, kcm-tuned, millrace, earlier; \"none\" with --add prints the earlier results")
+	chosen := flag.String("scenarios", strings.Join(played(), ","), "scenarios to run; long-record and long-history run only when they are named here")
+	out := flag.String("out", ".millrace/bench/results.json", "JSON file for the results")
+	doc := flag.String("doc", "", "Markdown file for the results with an explanation, such as docs/benchmarks.md")
+	add := flag.Bool("add", false, "keep the results in --out of other contenders and scenarios")
+	few := flag.Bool("small", false, "run a fraction of the work, to test the benchmark itself")
+	binary := flag.String("binary", "bin/millrace", "millrace program to measure")
+	before := flag.String("earlier", "", "another build of millrace, for the contender \"earlier\", to compare two versions")
+	proof := flag.String("evidence", "", "JSON file for the results with the commit, date and machine, such as docs/evidence/speed.json")
+	turns := flag.Int("turns", 1, "how often each contender is measured; contenders take turns, and the results are medians")
+	export := flag.String("export", "", "`file` for an export of the record after the last turn of millrace")
+	profile := flag.String("profile", "", "file for a CPU profile of millrace's processes, for go build -pgo, such as cmd/millrace/work.pgo")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -105,14 +105,14 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string, add bo
 		}
 	}
 	if b.turns < 1 {
-		return fmt.Errorf("--turns=%d: everybody has to take part once at least", b.turns)
+		return fmt.Errorf("--turns=%d: it must be at least 1", b.turns)
 	}
 	var err error
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return fmt.Errorf("find %s: %w", b.binary, err)
 	}
 	if add {
-		if err := b.results.load(out, names); err != nil {
+		if err := b.results.load(out, names, b.scenarios); err != nil {
 			return err
 		}
 	}

@@ -45,15 +45,15 @@ func number(v float64) string {
 
 // medians are the medians over rounds with the same metrics.
 func medians(rounds [][]metric) []metric {
-	told := slices.Clone(rounds[0])
-	for i := range told {
+	middle := slices.Clone(rounds[0])
+	for i := range middle {
 		var values []float64
 		for _, round := range rounds {
 			values = append(values, round[i].Value)
 		}
-		told[i].Value = quantile(values, 0.5)
+		middle[i].Value = quantile(values, 0.5)
 	}
-	return told
+	return middle
 }
 
 // quantile is the smallest of the values that is not below the given share of them.
@@ -174,8 +174,9 @@ func (r *results) print(w io.Writer) {
 	_ = table.Flush()
 }
 
-// load reads the numbers of an earlier run from a file, except those of contenders that are measured now.
-func (r *results) load(file string, now []string) error {
+// load reads the numbers of an earlier run from a file, except those that are measured now: of these
+// contenders in these scenarios.
+func (r *results) load(file string, contenders, scenarios []string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("read earlier results: %w", err)
@@ -188,9 +189,11 @@ func (r *results) load(file string, now []string) error {
 		return fmt.Errorf("read earlier results: %s is of other work or of another machine", file)
 	}
 	for _, w := range earlier.Rows {
-		for _, name := range now {
-			delete(w.Values, name)
-			delete(w.Turns, name)
+		if slices.Contains(scenarios, w.Scenario) {
+			for _, name := range contenders {
+				delete(w.Values, name)
+				delete(w.Turns, name)
+			}
 		}
 		if len(w.Values) > 0 {
 			r.Rows = append(r.Rows, w)
@@ -233,15 +236,15 @@ func (r *results) document(file string) error {
 
 // turnByTurn prints the number of every turn if contenders took turns.
 func (r *results) turnByTurn(w io.Writer) {
-	told := false
+	headed := false
 	for _, row := range r.Rows {
 		tuned, ours := row.Turns["kcm-tuned"], row.Turns["millrace"]
 		if len(tuned) != len(ours) || len(ours) == 0 || row.Unit != "s" {
 			continue
 		}
-		if !told {
+		if !headed {
 			fmt.Fprint(w, turnsHead)
-			told = true
+			headed = true
 		}
 		var ratios []string
 		for turn := range ours {
@@ -262,8 +265,8 @@ func numbers(values []float64) string {
 const turnsHead = `
 ## Turn by turn
 
-Here kcm-tuned and Millrace took turns (` + "`--turns`" + `), each time on a fresh control plane. The table above has the medians; these are
-the seconds of each turn.
+In these rows kcm-tuned and Millrace were measured several times, in turns (` + "`--turns`" + `), each time on a fresh control plane. The table above
+has the medians; this one has the seconds of each turn.
 
 | scenario | what | kcm-tuned | millrace | millrace/tuned |
 | --- | --- | --- | --- | --- |
@@ -274,38 +277,39 @@ const pageHead = `# Benchmarks
 Written by ` + "`make bench`" + ` (` + "`go run ./cmd/bench --doc=docs/benchmarks.md`" + `); do not edit.
 Measured on %s on %s.
 
-The same work is done by the real kube-controller-manager with its defaults (kcm), with ` + "`--kube-api-qps=5000 --kube-api-burst=10000`" + `
-and 50 workers for each controller (kcm-tuned), and by Millrace, one after the other, each on a fresh control plane of this
-machine: etcd in memory, one API server, one scheduler, ten simulated nodes. All three run the same controllers and no
-others: five, where nothing else is said; Millrace is built as its image is (` + "`make release`" + `). What happened is seen through a watch of the benchmark's own, with its clock; a ratio
-below 1 means that Millrace needs less. Of burst, many, job, statefulset (until all are ready) and namespace the median of
-%d rounds is told, each in a namespace of its own, and so is what all of the cluster asked of the API server meanwhile: how many
-requests, how many changes it sent to watches, and the processor time that it took for everything. What stands
-for one scenario was measured in one go; different ones need not have been, and a machine like this may be half as fast on another day.
+**Contenders.** kcm is kube-controller-manager with its defaults. kcm-tuned is the same program with ` + "`--kube-api-qps=5000 --kube-api-burst=10000`" + `
+and 50 workers for each controller. Millrace is built as its image is (` + "`make release`" + `).
+Each contender runs alone, on a fresh control plane on this machine: etcd in memory, one API server, one scheduler and ten simulated nodes.
+All contenders run the same controllers: five, where the scenario names no others.
+
+**Measurements.** The benchmark observes the cluster through its own watch and uses its own clock. A ratio below 1 means that Millrace needs less.
+For burst, many, job, statefulset (until all are ready) and namespace, the table has the median of %d rounds, each in a new namespace.
+The rows about the API server count what it did for all of its clients during the round.
+All rows of one scenario come from one run. Different scenarios may come from different runs, and the speed of a shared machine may change by half from day to day.
 
 | scenario | what is done |
 | --- | --- |
-| wall | how many Pods per second this API server takes directly, with nothing in the way |
-| burst | one Deployment of %d replicas; then it is deleted |
-| many | %d Deployments of 5 replicas, created as fast as possible |
-| heal | a Pod of 20 is deleted: the time until its replacement exists, %d times |
+| wall | the benchmark itself creates Pods, without a controller: how many per second this API server accepts |
+| burst | one Deployment of %d replicas is created, then deleted |
+| many | %d Deployments of 5 replicas are created as fast as possible |
+| heal | one Pod of 20 is deleted: the time until its replacement exists, %d times |
 | usage | processor time since the start, and the sum of the processes' peak memory, after the three scenarios above |
-| kill | the active of two processes is killed and a Pod deleted: the time until its replacement exists, %d times for each service; Millrace runs its services as processes of their own |
-| rest | %d Pods in %d namespaces, 20 of one Deployment in each, which no scheduler looks at: when nothing has been written for a while, what the processes use and what is written in %d s, but for Leases, Nodes and Events. From here to namespace eight controllers run: those of Jobs, StatefulSets and namespaces, too |
-| job | a Job of %d completions, a tenth of them at a time, each of which runs for 0.3 s; then it is deleted |
+| kill | two processes of each service run; the active one is killed and a Pod is deleted: the time until its replacement exists, %d times for each service; Millrace runs its services as separate processes |
+| rest | %d Pods in %d namespaces, 20 of one Deployment in each, which no scheduler places: what the processes use once the controllers have nothing to do, and what they write in %d s (Leases, Nodes and Events are not counted). From this scenario to namespace, eight controllers run: those of Jobs, StatefulSets and namespaces, too |
+| job | a Job of %d completions, a tenth of them at a time, each of which runs for 0.3 s; then the Job is deleted |
 | statefulset | a StatefulSet of %d ordered Pods; then it is scaled to 0 |
 | namespace | a namespace with %d objects, half of them Pods, is deleted: the time until it is gone |
-| claims | %d claims, for as many volumes that are there already and that any of them fits: until all are bound. From here to ranges the controllers of volumes, certificates, devices and node ranges run, too, and processor time is that of the contender for the work and for cleaning up |
-| attachments | as many Pods, placed on ten nodes, each with a volume of a CSI driver: until all volumes are attached, and, when the Pods have gone, until none is; this program plays the driver's attacher |
-| certificates | %d requests of kubelets for client certificates: until all are approved and signed |
-| devices | as many Pods that name a template of a claim: until all claims exist and the Pods' status names them |
-| ranges | as many nodes are registered: until each has a range of Pod addresses |
-| restart | the processes are killed with %d Pods in the cluster, a Pod is deleted, and they are started: the time from there until its replacement exists (kcm without leader election, which would have to wait for its own old lease) |
-| history | the same with %d messages of history in the streams of pods, turns and outcomes, of half of which the objects came and went: after an orderly stop of the one process; after a kill, when the server of the streams has to read all of them again; and of the services as processes of their own, on a bus that is there; the median of 3 starts |
-| tracing | %d times a Deployment of its own is scaled by one, by 20 users at a time, without traces, with 1 %% and with all of them recorded, in turns, in short rounds: what tracing costs is told by the median of the rounds, each compared with the one without traces beside it, and by their quartiles, between which are half of them; then every trace is held against the record |
-| record, long-record | what "millrace history", "why" and "get --at" ask, of a store with the history of history and long-history, made without a cluster, 20 times each; long-record is measured only when asked for |
-| replay | 40,000 turns with a change each, and 400,000 changes with a turn for each thousand, made without a cluster and decided once more with "millrace replay", from the bus and from a file: how many a second the second time, when the memory that it takes has been touched, and the processor time of one, with that of the streams' server; each must come out as it was |
-| verify | the second record of replay, signed by a notary and held against what was signed: how many messages a second, and what that takes up |
-| long-history | the same with %d messages; measured only when asked for |
+| claims | %d claims, and as many volumes, each of which fits every claim: the time until all claims are bound. From this scenario to ranges, the controllers of volumes, certificates, devices and node ranges run, too, and the processor time is the contender's, for the work and for cleaning up |
+| attachments | as many Pods, placed on ten nodes, each with a volume of a CSI driver: the time until all volumes are attached, and, after the Pods are deleted, until all are detached; the benchmark acts as the driver's attacher |
+| certificates | %d requests of kubelets for client certificates: the time until all are approved and signed |
+| devices | as many Pods that name a ResourceClaimTemplate: the time until all claims exist and the status of each Pod names its claim |
+| ranges | as many nodes are registered: the time until each has a range of Pod addresses |
+| restart | the processes are killed with %d Pods in the cluster, a Pod is deleted, and the processes are started: the time from the start until the replacement exists (kcm runs without leader election, because it would wait for its own old Lease) |
+| history | restart with %d messages of history in the streams of pods, turns and outcomes; half of them are about objects that no longer exist. Three cases: the one process was stopped; it was killed, so that the NATS server reads all messages again; the services were stopped as separate processes, and the bus kept running. The median of 3 starts |
+| tracing | a Deployment is scaled by one, %d times by 20 users at a time: without traces, with 1 %% and with 100 %% of the traces recorded, in short alternating rounds. Each round is compared with the round without traces next to it; the table has the median and the quartiles of these comparisons. Every trace is checked against the record |
+| record, long-record | the questions of "millrace history", "why" and "get --at" about the history of history and long-history, 20 times each, without a cluster; long-record is measured only when it is named |
+| replay | "millrace replay" decides a record again, from the bus and from a file: 40,000 turns with one change each, and 400,000 changes with one turn per thousand. The table has the rate of the second replay, when the memory is warm, and the processor time of the replay and the NATS server together. Each decision must be the same as the recorded one |
+| verify | a notary signs the second record of replay, and "millrace verify" checks it: messages per second, and the size of the signatures |
+| long-history | history with %d messages; measured only when it is named |
 
 `

@@ -15,10 +15,10 @@ const image = "nginx"
 
 // scenario is one measurement.
 type scenario struct {
-	name  string
-	what  func(sizes) string
-	run   func(context.Context, *field, sizes) ([]metric, error)
-	asked bool // it takes so long that it runs only when it is named
+	name      string
+	what      func(sizes) string
+	run       func(context.Context, *field, sizes) ([]metric, error)
+	onRequest bool // it takes so long that it runs only when it is named
 }
 
 // scenarios run in this order: those that share a process follow each other, so that usage covers the three
@@ -47,10 +47,10 @@ var scenarios = []scenario{
 	{name: "record", run: toldRecord, what: func(s sizes) string { return fmt.Sprintf("questions about %d messages of history", s.Past) }},
 	{name: "replay", run: replayed, what: func(sizes) string { return "the recorded turns decided once more" }},
 	{name: "verify", run: verified, what: func(sizes) string { return "a record signed and verified" }},
-	{name: "long-record", run: longRecord, asked: true, what: func(s sizes) string {
+	{name: "long-record", run: longRecord, onRequest: true, what: func(s sizes) string {
 		return fmt.Sprintf("questions about %d messages of history", longer*s.Past)
 	}},
-	{name: "long-history", run: longPast, asked: true, what: func(s sizes) string {
+	{name: "long-history", run: longPast, onRequest: true, what: func(s sizes) string {
 		return fmt.Sprintf("starts on %d messages of history", longer*s.Past)
 	}},
 }
@@ -105,13 +105,13 @@ func (f *field) accounted(ctx context.Context, play play, work sizes) ([]metric,
 	fmt.Fprintf(os.Stderr, "    asked of the API server: %v\n", since)
 	return append(measured,
 		metric{"requests to the API server", "", float64(since.Asked())},
-		metric{"changes that it told", "", float64(since.Told)},
-		metric{"its processor time", "s", since.Processor}), nil
+		metric{"watch events of the API server", "", float64(since.Told)},
+		metric{"processor time of the API server", "s", since.Processor}), nil
 }
 
 // played are the scenarios that run by default.
 func played() []string {
-	return names(slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.asked }))
+	return names(slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.onRequest }))
 }
 
 func scenarioNames() []string { return names(scenarios) }
@@ -139,7 +139,7 @@ func wall(ctx context.Context, f *field, work sizes) ([]metric, error) {
 		return nil, err
 	}
 	rate := float64(work.Direct) / time.Since(begun).Seconds()
-	return []metric{{"creates by this program", "1/s", rate}}, a.DeletePods(ctx)
+	return []metric{{"Pods created by the benchmark", "1/s", rate}}, a.DeletePods(ctx)
 }
 
 // burst is the create of one large Deployment.

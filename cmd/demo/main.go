@@ -32,8 +32,8 @@ const (
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "kubeconfig `file` of the cluster (default $KUBECONFIG, then the cluster of make run)")
-	deadline := flag.Duration("deadline", 30*time.Second, "how long each step may take")
-	guided := flag.Bool("tour", false, "show instead what the record is for, with a command after each step")
+	deadline := flag.Duration("deadline", 30*time.Second, "time limit of each step")
+	guided := flag.Bool("tour", false, "show a tour of the record instead, with a command after each step")
 	flag.Parse()
 	play := demonstrate
 	if *guided {

@@ -39,12 +39,12 @@ type options struct {
 
 func main() {
 	var o options
-	flag.DurationVar(&o.time, "time", 15*time.Minute, "how long to fuzz, over all targets; building them is not counted")
+	flag.DurationVar(&o.time, "time", 15*time.Minute, "total fuzzing time of all targets, without building them")
 	flag.StringVar(&o.only, "only", "", "fuzz only the targets whose <directory>:<name> matches this regular expression")
-	flag.IntVar(&o.slice, "slice", 0, "fuzz only so many of the targets, others each day; 0 means all")
+	flag.IntVar(&o.slice, "slice", 0, "number of targets to fuzz, which rotate by date; 0 means all")
 	flag.BoolVar(&o.list, "list", false, "list the targets and stop")
 	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/fuzz.json; empty: none")
-	flag.StringVar(&o.seeds, "seeds", "", "write seeds for the targets from this record, and stop")
+	flag.StringVar(&o.seeds, "seeds", "", "write seeds for the targets from this exported record and stop")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

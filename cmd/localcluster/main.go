@@ -56,11 +56,11 @@ func up(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("up", flag.ExitOnError)
 	dir := directory(flags)
 	nodes := flags.Int("nodes", 10, "simulated nodes")
-	e2e := flags.Bool("e2e", false, "pod and node addresses answer on this machine, as Kubernetes' own tests expect; needs root")
+	e2e := flags.Bool("e2e", false, "make pod and node addresses reachable on this machine, as Kubernetes' own tests expect; needs root")
 	kcm := flags.String("kcm", "none", "kube-controller-manager: none, all, or a --controllers list, e.g. '*,-replicaset-controller'")
-	tuned := flags.Bool("tuned", false, "kube-controller-manager without limits and with 50 workers for each controller")
-	jaeger := flags.Bool("jaeger", false, "start Jaeger too; etcd and kube-apiserver send it the spans of requests that are traced")
-	replicas := flags.Int("replicas", 1, "kube-controller-manager processes")
+	tuned := flags.Bool("tuned", false, "run kube-controller-manager without limits and with 50 workers for each controller")
+	jaeger := flags.Bool("jaeger", false, "also start Jaeger; etcd and kube-apiserver send it the spans of traced requests")
+	replicas := flags.Int("replicas", 1, "number of kube-controller-manager processes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -133,5 +133,5 @@ func build(ctx context.Context, names []string) error {
 }
 
 func directory(flags *flag.FlagSet) *string {
-	return flags.String("dir", filepath.Join(os.TempDir(), fmt.Sprintf("millrace-localcluster-%d", os.Getuid())), "where its files lie")
+	return flags.String("dir", filepath.Join(os.TempDir(), fmt.Sprintf("millrace-localcluster-%d", os.Getuid())), "directory for its files")
 }
