@@ -27,7 +27,7 @@ var settings = []setting{
 	{"max_age", func(c jetstream.StreamConfig) any { return c.MaxAge }},
 	{"max_bytes", func(c jetstream.StreamConfig) any { return unlimited(c.MaxBytes) }},
 	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }},
-	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgsPerSubject) }},
+	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return perSubject(c.MaxMsgsPerSubject) }},
 	{"max_msg_size", func(c jetstream.StreamConfig) any { return unlimited(int64(c.MaxMsgSize)) }},
 	{"duplicate_window", func(c jetstream.StreamConfig) any { return c.Duplicates }},
 	{"allow_direct", func(c jetstream.StreamConfig) any { return c.AllowDirect }},
@@ -71,4 +71,16 @@ func unlimited(n int64) int64 {
 		return -1
 	}
 	return n
+}
+
+// unreached is a bound of messages per subject that no subject reaches. With any bound, the NATS server
+// writes blocks of 4 MB instead of 8 MB, so an operator may set this one to save memory.
+const unreached = 1 << 40
+
+// perSubject maps every bound that no subject reaches to -1.
+func perSubject(n int64) int64 {
+	if n >= unreached {
+		return -1
+	}
+	return unlimited(n)
 }
