@@ -68,11 +68,14 @@ func allDone(o events.Outcome, ref events.Ref) bool {
 
 // reportGauges reports a decision's gauges.
 func (d *Engine) reportGauges(key events.Key, figures []reconcile.Figure) {
-	if len(d.gauges) == 0 || d.settings.Shared == nil {
+	if !d.hasGauges() {
 		return
 	}
 	d.settings.Shared(key, slices.DeleteFunc(slices.Clone(figures), func(f reconcile.Figure) bool { return !d.gauges[f.Metric] }))
 }
+
+// hasGauges reports whether keys have gauges that are published.
+func (d *Engine) hasGauges() bool { return len(d.gauges) > 0 && d.settings.Shared != nil }
 
 // Stage is a part of a change's way: to the decision, to the bus, to the API server, and back
 // to the replica that decided.

@@ -79,8 +79,8 @@ func TestAFailureOfAnUnknownKeyIsTriedAgain(t *testing.T) {
 func TestWhatComesIsAskedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	first := events.Key{Namespace: "default", Name: "w135"} // of the first shard
-	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
-	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("w135", 2, 0, 0, ""))
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
+	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("w135", 2, 1, 0, ""))
 	torn := events.Ref{Kind: kinds.ReplicaSets.Name, Namespace: "default", Name: "torn"}
 	m := delta(kinds.ReplicaSets.Kind, events.Is, aSet("torn", 3, 0, 0, ""), 3)
 	m.Data = []byte("k8s\x00garbage")
@@ -91,18 +91,19 @@ func TestWhatComesIsAskedAbout(t *testing.T) {
 	if len(o.engine.entries) != 0 {
 		t.Errorf("%d keys of other replicas are known", len(o.engine.entries))
 	}
-	before := o.engine.Tally()
 	o.engine.Own(shard.Set(1))
-	if o.run(); o.engine.Tally().Nothing != before.Nothing+1 || o.engine.entries[first] == nil || len(o.recalls) != 0 {
-		t.Errorf("of the first shard it has made %d turns, and knows %d keys", o.engine.Tally().Nothing-before.Nothing, len(o.engine.entries))
+	o.run()
+	if recalls := o.takeRecalls(); o.engine.entries[first] == nil || len(o.engine.entries) != 1 || len(recalls) != 2 {
+		t.Errorf("with the first shard it recalls %v and knows %d keys, want both lanes of %v alone", recalls, len(o.engine.entries), first)
 	}
 	o.engine.Own(shard.Set(1).With(shard.Of(web)))
-	if o.run(); o.engine.Tally().Nothing != before.Nothing+2 || o.engine.entries[web] == nil || len(o.recalls) != 0 {
-		t.Errorf("of another shard it has made %d turns, and knows %d keys", o.engine.Tally().Nothing-before.Nothing-1, len(o.engine.entries))
+	o.run()
+	if recalls := o.takeRecalls(); o.engine.entries[web] == nil || len(o.engine.entries) != 2 || len(recalls) != 2 {
+		t.Errorf("with another shard it recalls %v and knows %d keys, want both lanes of %v besides", recalls, len(o.engine.entries), web)
 	}
 	o.engine.Own(shard.All)
-	if o.run(); o.engine.Tally().Nothing != before.Nothing+2 || o.engine.entries[events.Key(torn)] == nil || len(o.recalls) != 1 || o.recalls[0] != events.LanePark {
-		t.Errorf("of what cannot be read it recalls %v", o.recalls)
+	if o.run(); o.engine.entries[events.Key(torn)] == nil || len(o.engine.entries) != 3 || len(o.recalls) != 1 || o.recalls[0] != events.LanePark {
+		t.Errorf("with all shards it recalls %v and knows %d keys, want the park lane of %v besides", o.recalls, len(o.engine.entries), torn)
 	}
 
 	o = open(t, Settings{})

@@ -282,8 +282,8 @@ func TestAKeyThatIsMendedHasItsAttempts(t *testing.T) {
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 0, 0, ""))
 		o.pass(time.Second)
 	}
-	if e := o.engine.entries[web]; e.broken != 0 || !e.until.IsZero() {
-		t.Errorf("it has broken %d times, and waits until %v", e.broken, e.until)
+	if e := o.engine.entries[web]; e != nil {
+		t.Errorf("the key has %d broken attempts and waits until %v, want nothing to be known of it", e.broken, e.until)
 	}
 	breaks(5)
 	o.takeRecalls()

@@ -151,7 +151,7 @@ func TestAKindThatIsForgottenInTheMiddleOfAnEpoch(t *testing.T) {
 func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
-	e := o.engine.entries[web]
+	e := o.engine.entry(web)
 	e.known, e.write.turn, e.write.outcome, e.status.turn, e.status.outcome = true, 7, 7, 8, 8
 	o.engine.Forgot(kinds.Pods.Name, []events.Key{{Namespace: "default", Name: "db"}})
 	if !o.engine.shut[kinds.Pods.Name] || e.known || e.write.outcome != 0 || e.status.outcome != 0 || !cmp.Equal(o.known(), []string{"db", "web"}) {

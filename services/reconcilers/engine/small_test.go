@@ -56,17 +56,21 @@ func TestKeysThatHaveNoTurn(t *testing.T) {
 	}
 }
 
-// A key without an object that asks for nothing is dropped.
-func TestKeysOfNothingAreForgotten(t *testing.T) {
+// A key that asks for nothing is dropped if it has no object, or has never had a turn.
+func TestKeysWithoutATurnAreForgotten(t *testing.T) {
 	o := open(t, Settings{})
 	o.engine.Ask(web)
 	o.run()
 	if len(o.engine.entries) != 0 {
-		t.Errorf("%d keys are known of nothing", len(o.engine.entries))
+		t.Errorf("after a look at no object the engine has %d entries, want none", len(o.engine.entries))
 	}
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
+	if len(o.engine.entries) != 0 {
+		t.Errorf("after a look at a set that needs nothing the engine has %d entries, want none", len(o.engine.entries))
+	}
+	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 1, 0, ""))
 	if len(o.engine.entries) != 1 {
-		t.Errorf("%d keys are known of one set", len(o.engine.entries))
+		t.Errorf("after a look at a set that needs a pod the engine has %d entries, want one", len(o.engine.entries))
 	}
 }
 

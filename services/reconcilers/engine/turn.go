@@ -363,12 +363,27 @@ func (d *Engine) Scheduled(key events.Key, at time.Time, err error) {
 	d.answerRound(e, err != nil)
 }
 
-// forget deletes the entry of a key that has no object and waits for nothing.
+// forget deletes the entry of a key that waits for nothing, if the key has no object or has never had a
+// turn. Most keys never have one, such as the Pods of the garbage collector. What the streams know of
+// the key is recalled before its next turn. Of a controller with gauges the entry stays, because the
+// gauges of its key are dropped with it.
 func (d *Engine) forget(e *entry, a answer) {
 	idle := !e.dirty && e.round == nil && e.write.settled() && e.status.settled() && e.wake.IsZero() && !e.Queued
-	if !a.ok && idle && d.entries[e.key] == e {
+	if (!a.ok || e.hadNoTurn() && !d.hasGauges()) && idle && d.entries[e.key] == e {
 		delete(d.entries, e.key)
+		delete(d.pending, e)
 	}
+}
+
+// hadNoTurn reports whether the entry knows of no turn of its key, of no outcome, and of no attempt that
+// failed.
+func (e *entry) hadNoTurn() bool {
+	return e.write.blank() && e.status.blank() && e.recalling == 0 && !e.mustRecall && e.until.IsZero() && e.broken == 0 &&
+		e.parking == "" && e.parked == nil && !e.message
+}
+
+func (l *lane) blank() bool {
+	return l.turn == 0 && l.outcome == 0 && !l.remember && l.storing.IsZero() && !l.suspected && !l.repeating
 }
 
 func (d *Engine) requeueAtProgress(e *entry) {

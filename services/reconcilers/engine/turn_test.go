@@ -69,7 +69,7 @@ func TestAWakeThatIsOverdueIsARetry(t *testing.T) {
 		o, says := scripted(t, Settings{}, nil)
 		*says = c.decision
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""))
-		e := o.engine.entries[web]
+		e := o.engine.entry(web)
 		if got := o.engine.Tally().Retries; (got == 1) != c.retries || (e.retries == 1) != c.retries || len(o.wakes) != c.wakes || e.dirty != c.retries {
 			t.Errorf("%s: %d retries, %d wakes, and it wants a turn: %t", what, got, len(o.wakes), e.dirty)
 		}
@@ -87,8 +87,8 @@ func TestAWakeThatIsOverdueIsARetry(t *testing.T) {
 		}
 	}
 	says.Retry = false
-	if o.pass(4 * time.Second); o.engine.entries[web].retries != 0 {
-		t.Errorf("when it wants nothing there have been %d retries", o.engine.entries[web].retries)
+	if o.pass(4 * time.Second); o.engine.entry(web).retries != 0 {
+		t.Errorf("when the key wants nothing its retries are %d, want 0", o.engine.entry(web).retries)
 	}
 }
 
@@ -126,14 +126,14 @@ func TestTheEarlierWakeRings(t *testing.T) {
 	says.WakeAt = time.Time{}
 	turns := o.engine.Tally().Nothing
 	o.pass(time.Minute)
-	if e := o.engine.entries[web]; o.engine.Tally().Nothing != turns+1 || !e.wake.IsZero() {
+	if e := o.engine.entry(web); o.engine.Tally().Nothing != turns+1 || !e.wake.IsZero() {
 		t.Errorf("in a minute there were %d turns, and the next wake is at %v", o.engine.Tally().Nothing-turns, e.wake)
 	}
 	if o.pass(2 * time.Hour); o.engine.Tally().Nothing != turns+1 {
 		t.Errorf("in two hours there were %d turns", o.engine.Tally().Nothing-turns)
 	}
 	// A wake whose time has come does not keep another one from being set.
-	o.engine.entries[web].wake = o.now.Add(-1)
+	o.engine.entry(web).wake = o.now.Add(-1)
 	says.WakeAt = o.now.Add(time.Hour)
 	if o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 1, 0, "")); len(o.wakes) != 1 {
 		t.Errorf("%d wakes are set", len(o.wakes))
@@ -299,7 +299,7 @@ func TestAKeyIsInquiredAboutBeforeItIsDecidedAbout(t *testing.T) {
 	o := open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	nothing := o.engine.Tally().Nothing
-	o.engine.entries[web].mustRecall = true
+	o.engine.entry(web).mustRecall = true
 	o.engine.Ask(web)
 	if o.run(); o.engine.Tally().Nothing != nothing || len(o.recalls) != 2 {
 		t.Errorf("it was decided about %d times, and recalled are %v", o.engine.Tally().Nothing-nothing, o.recalls)
@@ -379,7 +379,20 @@ func TestWhichKeysAreForgotten(t *testing.T) {
 		kept   bool
 	}{
 		"nothing is there":         {func(*office, *entry) {}, false, false},
-		"something is there":       {func(*office, *entry) {}, true, true},
+		"it never had a turn":      {func(*office, *entry) {}, true, false},
+		"it had a turn":            {func(_ *office, e *entry) { e.write.turn, e.write.outcome = 7, 7 }, true, true},
+		"it had a report":          {func(_ *office, e *entry) { e.status.turn, e.status.outcome = 7, 7 }, true, true},
+		"its turn expired":         {func(_ *office, e *entry) { e.write.remember = true }, true, true},
+		"its turn is being stored": {func(_ *office, e *entry) { e.status.storing = epoch }, true, true},
+		"its turn is in doubt":     {func(_ *office, e *entry) { e.write.suspected = true }, true, true},
+		"its turn is stored again": {func(_ *office, e *entry) { e.write.repeating = true }, true, true},
+		"it is being recalled":     {func(_ *office, e *entry) { e.recalling = 1 }, true, true},
+		"it has to be recalled":    {func(_ *office, e *entry) { e.mustRecall = true }, true, true},
+		"the bus failed":           {func(_ *office, e *entry) { e.until = epoch }, true, true},
+		"an attempt broke":         {func(_ *office, e *entry) { e.broken = 1 }, true, true},
+		"it is being parked":       {func(_ *office, e *entry) { e.parking = "broken" }, true, true},
+		"it is parked":             {func(_ *office, e *entry) { e.parked = &Parked{} }, true, true},
+		"its object is unreadable": {func(_ *office, e *entry) { e.message = true }, true, true},
 		"it wants a turn":          {func(_ *office, e *entry) { e.dirty = true }, false, true},
 		"a round goes on":          {func(_ *office, e *entry) { e.round = &round{} }, false, true},
 		"a write is under way":     {func(_ *office, e *entry) { e.write.turn = 7 }, false, true},
