@@ -68,6 +68,7 @@ func (o *Options) Run(ctx context.Context, parts []Part) error {
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	limitGarbage(os.LookupEnv)
+	go returnIdleMemory(stopping, readHeap, debug.FreeOSMemory)
 	over, err := o.serve(stopping, health.New(live, ready, registry).Notes(notes), parts, stop)
 	if err != nil {
 		return err
@@ -146,16 +147,5 @@ func (r *running) stop(log klog.Logger, patience time.Duration) {
 	case <-r.done:
 	case <-time.After(max(patience, 0)):
 		log.Info("Did not finish in time; the bus will redeliver its messages in flight", "service", r.name)
-	}
-}
-
-// gcPercent is GOGC where the environment does not set it: the garbage collector runs when the heap
-// has grown by half of what is alive. With Go's default of 100 it may double, and the embedded server
-// keeps blocks of several megabytes alive for a while after every write.
-const gcPercent = 50
-
-func limitGarbage(lookup func(string) (value string, set bool)) {
-	if value, _ := lookup("GOGC"); value == "" {
-		debug.SetGCPercent(gcPercent)
 	}
 }
