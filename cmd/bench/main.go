@@ -72,12 +72,15 @@ func main() {
 		b.profiler = &cpuprofile.Profiler{}
 	}
 	b.results = newResults(b.work)
-	err := b.run(ctx, words(*contenders), *out, *doc, *add)
+	err := b.run(ctx, words(*contenders), *out, *add)
 	if err == nil && *profile != "" {
 		err = b.profiler.Save(*profile)
 	}
-	if err == nil && *proof != "" {
+	if err == nil && *proof != "" { // before the page, which changes the tree whose commit the evidence names
 		err = b.prove(ctx, *proof)
+	}
+	if err == nil && *doc != "" {
+		err = b.results.document(*doc)
 	}
 	stop()
 	if err != nil {
@@ -98,7 +101,7 @@ type bench struct {
 	results   results
 }
 
-func (b *bench) run(ctx context.Context, names []string, out, doc string, add bool) error {
+func (b *bench) run(ctx context.Context, names []string, out string, add bool) error {
 	for _, name := range b.scenarios {
 		if !slices.Contains(scenarioNames(), name) {
 			return fmt.Errorf("unknown scenario %q; there are %s", name, strings.Join(scenarioNames(), ", "))
@@ -118,10 +121,7 @@ func (b *bench) run(ctx context.Context, names []string, out, doc string, add bo
 	}
 	failure := b.takeTurns(ctx, names)
 	b.results.print(os.Stdout) // what was measured is not lost because another step failed
-	if err := errors.Join(failure, b.results.save(out)); err != nil || doc == "" {
-		return err
-	}
-	return b.results.document(doc)
+	return errors.Join(failure, b.results.save(out))
 }
 
 // takeTurns runs all contenders several times in turns, because a machine may be a sixth faster or slower a
