@@ -138,13 +138,13 @@ func (d *Engine) dropReturned(e *entry) {
 	}
 }
 
-// maxRemembered is the most results of an outcome that is remembered although it succeeded and
-// answers no question.
+// maxRemembered is the most results of an outcome that is remembered although it succeeded and has
+// neither an answer nor a note.
 const maxRemembered = 64
 
-// hasAnswer reports whether an outcome has the answer of a command `ask`.
+// hasAnswer reports whether an outcome has the answer of a command `ask`, or a controller's note.
 func hasAnswer(o events.Outcome) bool {
-	return slices.ContainsFunc(o.Results, func(r events.Result) bool { return r.Status == events.Answered })
+	return slices.ContainsFunc(o.Results, func(r events.Result) bool { return r.Status == events.Answered || r.Answer != nil })
 }
 
 // hasNoStream reports whether the kind of an effect has no stream. Only a controller that reads every

@@ -50,12 +50,14 @@ func TestWhichOutcomesAreStale(t *testing.T) {
 func TestOutcomesThatChangedNothing(t *testing.T) {
 	same, applied := events.Result{Status: events.Unchanged}, events.Result{Status: events.Applied}
 	answered := events.Result{Status: events.Answered}
+	noted := events.Result{Status: events.Unchanged, Answer: &events.Answer{}}
 	for _, c := range []struct {
 		results       []events.Result
 		none, answers bool
 	}{
 		{nil, false, false}, {[]events.Result{same}, true, false}, {[]events.Result{same, same}, true, false},
 		{[]events.Result{same, applied}, false, false}, {[]events.Result{answered}, false, true}, {[]events.Result{same, answered}, false, true},
+		{[]events.Result{same, noted}, true, true},
 	} {
 		o := events.Outcome{Results: c.results}
 		if changedNothing(o) != c.none || hasAnswer(o) != c.answers {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
@@ -8,22 +9,24 @@ import (
 )
 
 // A successful outcome is remembered if the controller asks for it, unless it has more than
-// memorable results and answers no question.
+// maxRemembered results and neither an answer nor a note.
 func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 	for _, c := range []struct {
 		what      string
 		remembers bool
 		results   int
 		last      events.Status
+		note      string
 		want      bool
 	}{
-		{"the controller does not ask", false, 1, events.Unchanged, false},
-		{"the controller asks", true, 1, events.Unchanged, true},
-		{"a crowd", true, maxRemembered + 1, events.Unchanged, false},
-		{"as many as are remembered", true, 64, events.Unchanged, true},
-		{"one more than that", true, 65, events.Unchanged, false},
-		{"a crowd, and an answer", true, maxRemembered + 1, events.Answered, true},
-		{"a crowd, and an answer that is not asked for", false, maxRemembered + 1, events.Answered, false},
+		{"the controller does not ask", false, 1, events.Unchanged, "", false},
+		{"the controller asks", true, 1, events.Unchanged, "", true},
+		{"a crowd", true, maxRemembered + 1, events.Unchanged, "", false},
+		{"as many as are remembered", true, 64, events.Unchanged, "", true},
+		{"one more than that", true, 65, events.Unchanged, "", false},
+		{"a crowd, and an answer", true, maxRemembered + 1, events.Answered, "", true},
+		{"a crowd, and a note", true, maxRemembered + 1, events.Unchanged, "{}", true},
+		{"a crowd, and an answer that is not asked for", false, maxRemembered + 1, events.Answered, "", false},
 	} {
 		o := begun(t, Settings{})
 		o.engine.described.Remembers = c.remembers
@@ -32,6 +35,9 @@ func TestSuccessesAreRememberedWhereTheyMatter(t *testing.T) {
 			done[i] = events.Result{Status: events.Unchanged, Ref: events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}
 		}
 		done[c.results-1].Status = c.last
+		if c.note != "" {
+			done[c.results-1].Answer = &events.Answer{Note: json.RawMessage(c.note)}
+		}
 		o.engine.Outcome(1, events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: 10, Results: done})
 		o.run()
 		if _, remembered := o.engine.last(web, events.LaneWrite); remembered != c.want {

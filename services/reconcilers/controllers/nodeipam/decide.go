@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// batch is how many nodes get ranges, or Events, in one turn. The outcome of a turn with
-	// more results would not be remembered.
-	batch = 60
+	// batch is how many nodes get ranges, or Events, in one turn. For each turn the writer lists all
+	// nodes, and the next turn waits until all of them have come back.
+	batch = 250
 	// again is when a missing range is reported again, and most is for how many nodes that is
 	// remembered.
 	//

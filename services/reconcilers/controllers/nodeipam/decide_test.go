@@ -390,3 +390,32 @@ func TestNodesGetAllOrNone(t *testing.T) {
 		}
 	}
 }
+
+// A turn gives ranges to at most batch nodes; the next one gives ranges to the next nodes.
+func TestManyNodesGetRangesInBatches(t *testing.T) {
+	wide := New(Config{Cluster: []Range{{"10.0.0.0/8", 24}}})
+	var v View
+	for i := range 2*batch + 1 {
+		v.Nodes = append(v.Nodes, node(fmt.Sprintf("n%04d", i)))
+	}
+	all := map[string]string{}
+	for turn, want := range []int{batch, batch, 1, 0} {
+		d := wide.Decide(v, now)
+		got := given(d)
+		if len(got) != want {
+			t.Fatalf("turn %d gives ranges to %d nodes, want %d", turn+1, len(got), want)
+		}
+		v = remembered(v, d)
+		for i, n := range v.Nodes {
+			ranges, some := got[n.Name]
+			if !some {
+				continue
+			}
+			if other, taken := all[ranges[0]]; taken {
+				t.Fatalf("%s and %s have the range %s", other, n.Name, ranges[0])
+			}
+			all[ranges[0]] = n.Name
+			v.Nodes[i].Ranges = ranges
+		}
+	}
+}
