@@ -148,12 +148,7 @@ func say(ctx context.Context, b *stream.Bus, kind kinds.Name, deltas ...events.D
 	}
 	defer log.Close()
 	for _, d := range deltas {
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Mark(kind)
-		if d.Ref.Name != "" {
-			m.Subject = subject.Delta(d.Ref)
-		}
-		if err := log.Append(ctx, m); err != nil {
+		if err := log.Append(ctx, subject.Message(d)); err != nil {
 			return 0, err
 		}
 	}

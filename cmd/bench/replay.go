@@ -248,9 +248,7 @@ func (r *rehearsal) say(ctx context.Context, kind kinds.Kind, object runtime.Obj
 	tally := r.tallies[kind.Name]
 	tally.Fold(d)
 	d.Census = tally.Census()
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Delta(d.Ref)
-	m = events.Seal(m)
+	m := events.Seal(subject.Message(d))
 	if err := r.logs[kind.Name].Append(ctx, m); err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ const (
 // authored is the value of HeaderAuthor.
 const authored = "proven"
 
-// EncodeDelta gives the headers and body of a delta.
+// EncodeDelta gives the headers and body of a delta; subject.Message adds its subject.
 func EncodeDelta(d Delta) Message {
 	const most = 32 // headers, including those of its seal and its trace
 	h, values := make(map[string][]string, most), make([]string, 0, most)

@@ -151,8 +151,7 @@ func (w *world) open(ctx context.Context, kind kinds.Kind) {
 // mark publishes a mark: the watcher has recorded all objects of a kind.
 func (w *world) mark(ctx context.Context, kind kinds.Kind) {
 	w.version++
-	m := events.EncodeDelta(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(w.version), At: time.Now()})
-	m.Subject = subject.Mark(kind.Name)
+	m := subject.Message(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(w.version), At: time.Now()})
 	w.append(ctx, kind, m)
 }
 
@@ -187,11 +186,10 @@ func (w *world) tell(ctx context.Context, kind kinds.Kind, ref events.Ref) {
 		w.t.Errorf("encode %v: %v", ref, err)
 		return
 	}
-	m := events.EncodeDelta(events.Delta{
+	m := subject.Message(events.Delta{
 		Kind: kind.Name, Ref: ref, Op: events.Is, UID: meta.UID, ResourceVersion: version,
 		At: time.Now(), ContentType: kinds.Protobuf, Form: kinds.Full, Body: body, Trace: w.trace,
 	})
-	m.Subject = subject.Delta(ref)
 	w.append(ctx, kind, m)
 }
 

@@ -301,9 +301,7 @@ func TestWhichEpochIsSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Kind, d.Op = kind.Name, events.Mark
-			m := events.EncodeDelta(d)
-			m.Subject = subject.Mark(kind.Name)
-			if err := log.Append(ctx, events.Seal(m)); err != nil {
+			if err := log.Append(ctx, events.Seal(subject.Message(d))); err != nil {
 				t.Fatal(err)
 			}
 		}

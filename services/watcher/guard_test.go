@@ -107,8 +107,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		}
 
 		first := theirs[0]
-		mark := events.EncodeDelta(events.Delta{Kind: first, Op: events.Mark, ResourceVersion: "1"})
-		mark.Subject = subject.Mark(first)
+		mark := subject.Message(events.Delta{Kind: first, Op: events.Mark, ResourceVersion: "1"})
 		other, err := b.Append(t.Context(), first)
 		if err != nil {
 			t.Fatal(err)

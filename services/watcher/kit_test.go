@@ -69,12 +69,7 @@ func (k *kept) Unwatched(now time.Time) (u report.Unwatched, ok bool) {
 type podLog struct{ bus.Appender }
 
 func (l podLog) append(ctx context.Context, d events.Delta) error {
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Mark(d.Kind)
-	if d.Ref.Name != "" {
-		m.Subject = subject.Delta(d.Ref)
-	}
-	if err := l.Append(ctx, events.Seal(m)); err != nil {
+	if err := l.Append(ctx, events.Seal(subject.Message(d))); err != nil {
 		return err
 	}
 	return l.Flush(ctx)

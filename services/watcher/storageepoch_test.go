@@ -75,8 +75,7 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer log.Close()
-		m := events.EncodeDelta(events.Delta{Kind: kinds.Jobs.Name, Op: events.Mark, ResourceVersion: "1", Epoch: epoch, Before: events.Place{Known: true}})
-		m.Subject = subject.Mark(kinds.Jobs.Name)
+		m := subject.Message(events.Delta{Kind: kinds.Jobs.Name, Op: events.Mark, ResourceVersion: "1", Epoch: epoch, Before: events.Place{Known: true}})
 		if err := errors.Join(log.Append(t.Context(), events.Seal(m)), log.Flush(t.Context())); err != nil {
 			t.Fatal(err)
 		}

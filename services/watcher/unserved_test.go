@@ -36,9 +36,7 @@ func widgetsOn(t *testing.T, b bus.Bus, n int) {
 			Kind: widgets, Op: events.Is, UID: types.UID(fmt.Sprint("u", i)), ResourceVersion: "1", At: time.Now(), Form: kinds.Metadata,
 			Ref: events.Ref{Kind: widgets, Namespace: "default", Name: fmt.Sprint("w", i)},
 		}
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Delta(d.Ref)
-		if err := log.Append(t.Context(), events.Seal(m)); err != nil {
+		if err := log.Append(t.Context(), events.Seal(subject.Message(d))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -266,9 +266,7 @@ func (s *scene) delta(d events.Delta) {
 	d.Ref = events.Ref{Kind: d.Kind, Namespace: "ns", Name: cmp.Or(d.Ref.Name, "web")}
 	log, err := s.bus.Append(s.Context(), d.Kind)
 	s.must(err)
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Delta(d.Ref)
-	s.must(log.Append(s.Context(), m))
+	s.must(log.Append(s.Context(), subject.Message(d)))
 	s.must(log.Flush(s.Context()))
 	s.must(log.Close())
 }

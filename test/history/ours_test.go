@@ -57,8 +57,8 @@ func (p *ours) hear(changes ...change) {
 	p.Helper()
 	for _, c := range changes {
 		d := p.deltaOf(c)
-		m := events.EncodeDelta(d)
-		m.Subject, m.Sequence = subject.Delta(d.Ref), c.at
+		m := subject.Message(d)
+		m.Sequence = c.at
 		p.record.deltas[d.Ref] = d
 		p.memory.Fold(c.kind.Name, []events.Message{m})
 		p.engine.Folded(c.kind.Name)

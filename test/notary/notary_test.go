@@ -128,8 +128,7 @@ func tell(t *testing.T, b *stream.Bus, from, n int) {
 	defer a.Close()
 	for i := from; i < from+n; i++ {
 		ref := events.Ref{Kind: "pods", Namespace: "default", Name: fmt.Sprint("pod-", i)}
-		m := events.EncodeDelta(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "uid", ResourceVersion: fmt.Sprint(i + 1), Form: kinds.Full, ContentType: kinds.JSON, Body: []byte("{}"), At: time.Now(), Epoch: uint64(i)})
-		m.Subject = subject.Delta(ref)
+		m := subject.Message(events.Delta{Kind: "pods", Ref: ref, Op: events.Is, UID: "uid", ResourceVersion: fmt.Sprint(i + 1), Form: kinds.Full, ContentType: kinds.JSON, Body: []byte("{}"), At: time.Now(), Epoch: uint64(i)})
 		must(t, a.Append(t.Context(), m))
 		turn, err := events.EncodeJSON(events.Turn{Controller: "c", Because: "it is time"}, events.Trace{})
 		must(t, err)

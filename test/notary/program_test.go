@@ -79,9 +79,7 @@ func (d *engine) live(n int) {
 		}
 		tally.Fold(delta)
 		delta.Census = tally.Census()
-		m := events.EncodeDelta(delta)
-		m.Subject = subject.Delta(ref)
-		m = events.Seal(m)
+		m := events.Seal(subject.Message(delta))
 		must(d.T, errors.Join(a.Append(d.Context(), m), a.Flush(d.Context())))
 		after = events.Link{Sequence: a.Last(), Sum: m.Get(events.HeaderSum)}
 

@@ -34,9 +34,7 @@ func flood(ctx context.Context, b *stream.Bus, from, versions int) error {
 	for i := range versions {
 		<-pace.C
 		ref := events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: "tenant", Name: "large"}
-		m := events.EncodeDelta(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "uid", ResourceVersion: fmt.Sprint(from + i), Form: kinds.Full, ContentType: kinds.JSON, Body: body, At: time.Now(), After: after})
-		m.Subject = subject.Delta(ref)
-		m = events.Seal(m)
+		m := events.Seal(subject.Message(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "uid", ResourceVersion: fmt.Sprint(from + i), Form: kinds.Full, ContentType: kinds.JSON, Body: body, At: time.Now(), After: after}))
 		if err := errors.Join(a.Append(ctx, m), a.Flush(ctx)); err != nil {
 			return fmt.Errorf("version %d: %w", i, err)
 		}

@@ -88,11 +88,10 @@ func (w *world) open() {
 
 // mark appends a mark, or a gap, with the place of the last gap before it.
 func (w *world) mark(op events.Op, gap uint64) {
-	m := events.EncodeDelta(events.Delta{
+	m := subject.Message(events.Delta{
 		Kind: kinds.ConfigMaps.Name, Op: op, ResourceVersion: strconv.Itoa(w.version), At: time.Now(),
 		Before: events.Place{Known: true, Sequence: gap},
 	})
-	m.Subject = subject.Mark(kinds.ConfigMaps.Name)
 	w.append(m)
 }
 
@@ -145,11 +144,10 @@ func (w *world) tell(op events.Op, object *corev1.ConfigMap) {
 		w.Errorf("encode %s: %v", object.Name, err)
 	}
 	ref := events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: "ns", Name: object.Name}
-	m := events.EncodeDelta(events.Delta{
+	m := subject.Message(events.Delta{
 		Kind: ref.Kind, Ref: ref, Op: op, UID: object.UID, ResourceVersion: object.ResourceVersion,
 		At: time.Now(), ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
 	})
-	m.Subject = subject.Delta(ref)
 	if w.silent {
 		w.held = append(w.held, m)
 		return

@@ -76,9 +76,7 @@ func recorded(t *testing.T) (reader string) {
 		{Ref: events.Ref{Name: "kept"}, ResourceVersion: "5", Sync: true},
 	} {
 		d.Kind, d.Ref.Kind, d.Ref.Namespace, d.Op, d.UID, d.At = kind.Name, kind.Name, "shop", events.Is, "u-1", time.Now()
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Delta(d.Ref)
-		if err := log.Append(t.Context(), m); err != nil {
+		if err := log.Append(t.Context(), subject.Message(d)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -194,12 +194,7 @@ func (n *present) tell(ctx context.Context, log bus.Appender, d events.Delta) er
 	if d.Op != events.Mark { // a mark has its Before already
 		d.Before = events.Place{Known: true, Sequence: n.places[d.Ref]}
 	}
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Mark(d.Kind)
-	if d.Op != events.Mark {
-		m.Subject = subject.Delta(d.Ref)
-	}
-	m = events.Seal(m)
+	m := events.Seal(subject.Message(d))
 	if err := log.Append(ctx, m); err != nil {
 		return err
 	}

@@ -107,9 +107,7 @@ func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]strin
 		if want[d.Ref.String()] = d.ResourceVersion; op == events.Gone {
 			delete(want, d.Ref.String())
 		}
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Delta(d.Ref)
-		if err := log.Append(ctx, m); err != nil {
+		if err := log.Append(ctx, subject.Message(d)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,8 +117,7 @@ func populate(ctx context.Context, t *testing.T, b *stream.Bus) map[string]strin
 	tell(events.Is, "web-0", 100_010)
 	tell(events.Is, "gone", 100_011)
 	tell(events.Gone, "gone", 100_013)
-	m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "200000"})
-	m.Subject = subject.Mark("pods")
+	m := subject.Message(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "200000"})
 	if err := log.Append(ctx, m); err != nil {
 		t.Fatal(err)
 	}

@@ -320,8 +320,7 @@ func TestALogThatNothingCounts(t *testing.T) {
 				since = time.Now()
 			}
 			ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "shop", Name: name}
-			m := events.EncodeDelta(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: fmt.Sprint(n + 1), Form: kinds.Full, ContentType: kinds.JSON, Body: []byte("{}")})
-			m.Subject = subject.Delta(ref)
+			m := subject.Message(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: fmt.Sprint(n + 1), Form: kinds.Full, ContentType: kinds.JSON, Body: []byte("{}")})
 			must(t, errors.Join(a.Append(t.Context(), m), a.Flush(t.Context())))
 		}
 		if got := sequences(t, exported(t, b, archive.Selection{Since: since}), "EV_pods"); !slices.Equal(got, []uint64{2, 3, 4, 5}) {

@@ -56,18 +56,15 @@ func live(t *testing.T, b *memory.Bus, seed uint64, steps int) {
 		default:
 			d.Op = events.Mark
 		}
-		on := subject.Mark("pods")
 		if d.Ref.Name != "" {
-			on, d.UID = subject.Delta(d.Ref), types.UID("uid-"+d.Ref.Name)
+			d.UID = types.UID("uid-" + d.Ref.Name)
 		}
 		d.Before = events.Place{Known: true, Sequence: before[d.Ref]}
 		tally.Fold(d)
 		d.Census = tally.Census()
-		m := events.EncodeDelta(d)
-		m.Subject = on
 		turn := events.Message{Subject: subject.Turn(controller, events.LaneWrite, events.Key{Name: fmt.Sprint("key-", n%7)}), Data: []byte(`{}`)}
 		_, failed := b.Put(ctx, turn, fmt.Sprint(n))
-		if err := errors.Join(a.Append(ctx, m), failed); err != nil {
+		if err := errors.Join(a.Append(ctx, subject.Message(d)), failed); err != nil {
 			t.Fatal(err)
 		}
 		before[d.Ref] = a.Last()

@@ -149,12 +149,7 @@ func (w *world) say(l *log, op events.Op, ref events.Ref) {
 	}
 	l.tally.Fold(d)
 	d.Census = l.tally.Census()
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Mark(l.kind.Name)
-	if ref.Name != "" {
-		m.Subject = subject.Delta(ref)
-	}
-	m = events.Seal(m)
+	m := events.Seal(subject.Message(d))
 	a, err := w.bus.Append(w.Context(), l.kind.Name)
 	w.must(err)
 	w.must(a.Append(w.Context(), m))

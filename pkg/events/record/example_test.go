@@ -26,9 +26,8 @@ func ExampleRecord_History() {
 	}
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: "web-1"}
 	for _, version := range []string{"41", "42"} {
-		m := events.EncodeDelta(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "7d1", ResourceVersion: version, At: time.Now(),
+		m := subject.Message(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "7d1", ResourceVersion: version, At: time.Now(),
 			ContentType: "application/json", Body: []byte(`{"metadata":{"name":"web-1","namespace":"default"}}`)})
-		m.Subject = subject.Delta(ref)
 		if err := log.Append(ctx, events.Seal(m)); err != nil {
 			fmt.Println(err)
 		}

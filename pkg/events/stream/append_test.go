@@ -18,12 +18,10 @@ import (
 
 func podDelta(name string, version int) events.Message {
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: name}
-	m := events.EncodeDelta(events.Delta{
+	return subject.Message(events.Delta{
 		Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "uid", ResourceVersion: strconv.Itoa(version),
 		Form: kinds.Full, ContentType: kinds.JSON, Body: []byte(strconv.Itoa(version)),
 	})
-	m.Subject = subject.Delta(ref)
-	return m
 }
 
 // TestStalePublisherStoresNothing: however many messages the new publisher has stored, and

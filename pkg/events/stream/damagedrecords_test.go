@@ -82,8 +82,7 @@ func tell(t *testing.T, dir string, pods int) {
 			t.Fatal(err)
 		}
 	}
-	mark := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1"})
-	mark.Subject = subject.Mark(kinds.Pods.Name)
+	mark := subject.Message(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1"})
 	if err := a.Append(t.Context(), mark); err != nil {
 		t.Fatal(err)
 	}

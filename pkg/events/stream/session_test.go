@@ -89,9 +89,7 @@ func (p *place) append(pods int) {
 
 func (p *place) pod(n int) events.Message {
 	ref := events.Ref{Kind: kinds.Pods.Name, Namespace: "default", Name: fmt.Sprint("pod-", n)}
-	m := events.EncodeDelta(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: fmt.Sprint(n), At: time.Now()})
-	m.Subject = subject.Delta(ref)
-	return m
+	return subject.Message(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: fmt.Sprint(n), At: time.Now()})
 }
 
 func (p *place) take(batch []events.Message) error {

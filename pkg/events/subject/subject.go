@@ -81,6 +81,21 @@ func DeltasIn(kind kinds.Name, namespace string) string {
 // Mark is the subject of a kind's marks and gaps.
 func Mark(kind kinds.Name) string { return join("ev", kind.Token(), mark) }
 
+// Of is the subject of a delta: that of its object, or for a mark or a gap that of its kind's marks.
+func Of(d events.Delta) string {
+	if d.Ref.Name == "" {
+		return Mark(d.Kind)
+	}
+	return Delta(d.Ref)
+}
+
+// Message is the message of a delta: encoded, on its subject, and not yet sealed ([events.Seal]).
+func Message(d events.Delta) events.Message {
+	m := events.EncodeDelta(d)
+	m.Subject = Of(d)
+	return m
+}
+
 // Turns is every subject of a controller's turns.
 func Turns(controller string) string { return "turn." + controller + ".>" }
 

@@ -36,6 +36,31 @@ func TestDeltaSubjectsRoundTrip(t *testing.T) {
 	})
 }
 
+// A message is on the subject of its object, one about no object on that of its kind's marks; it
+// decodes to the delta, and is not sealed.
+func TestMessageOfADelta(t *testing.T) {
+	ref := events.Ref{Kind: "pods", Namespace: "shop", Name: "a"}
+	for on, d := range map[string]events.Delta{
+		subject.Delta(ref):   {Kind: "pods", Ref: ref, Op: events.Is, UID: "u", ResourceVersion: "5"},
+		subject.Mark("pods"): {Kind: "pods", Op: events.Mark, ResourceVersion: "6"},
+	} {
+		m := subject.Message(d)
+		if m.Subject != on || subject.Of(d) != on {
+			t.Errorf("the message of %+v is on %q, its subject is %q; want %q for both", d, m.Subject, subject.Of(d), on)
+		}
+		if m.Sealed() {
+			t.Errorf("the message of %+v is sealed", d)
+		}
+		at, err := subject.ParseDelta(m.Subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := events.DecodeDelta(at, m); err != nil || got.Ref != d.Ref || got.Kind != d.Kind || got.Op != d.Op || got.ResourceVersion != d.ResourceVersion {
+			t.Errorf("the message of %+v decodes to %+v, %v", d, got, err)
+		}
+	}
+}
+
 func TestKeySubjectsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := events.Key{

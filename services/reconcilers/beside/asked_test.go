@@ -37,8 +37,8 @@ func changed(t *testing.T, sequence uint64, ref events.Ref, at time.Time, by str
 		d.Body, err = kinds.Encode(kind, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}})
 	}
 	must(t, err)
-	m := events.EncodeDelta(d)
-	m.Subject, m.Sequence = subject.Delta(ref), sequence
+	m := subject.Message(d)
+	m.Sequence = sequence
 	return arrival{kind: kind, message: m, delta: d, came: at}
 }
 

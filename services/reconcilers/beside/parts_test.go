@@ -154,7 +154,7 @@ func TestWhatHasNotBeenTold(t *testing.T) {
 	if from, err = x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || from != 2 || !x.untold["configmaps"] {
 		t.Errorf("of what was told just now it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
 	}
-	s.append("configmaps", subject.Mark("configmaps"), events.Delta{Op: events.Mark, Epoch: 7})
+	s.append("configmaps", events.Delta{Op: events.Mark, Epoch: 7})
 	x, _, _ = newAgain(t, s)
 	if from, err = x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || from != 3 || x.untold["configmaps"] || x.world.epochs["configmaps"] != 7 {
 		t.Errorf("of what is marked it goes on from %d (%v), untold: %t, in epoch %d", from, err, x.untold["configmaps"], x.world.epochs["configmaps"])

@@ -120,19 +120,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func (s *stage) append(kind kinds.Name, on string, d events.Delta) {
+func (s *stage) append(kind kinds.Name, d events.Delta) {
 	s.t.Helper()
 	s.version++
 	d.Kind, d.ResourceVersion, d.At = kind, strconv.Itoa(s.version), time.Now().Add(-s.slow)
-	m := events.EncodeDelta(d)
-	m.Subject = on
-	must(s.t, s.logs[kind].Append(s.t.Context(), m))
+	must(s.t, s.logs[kind].Append(s.t.Context(), subject.Message(d)))
 }
 
 // told publishes a mark of every kind.
 func (s *stage) told() {
 	for kind := range s.logs {
-		s.append(kind, subject.Mark(kind), events.Delta{Op: events.Mark})
+		s.append(kind, events.Delta{Op: events.Mark})
 	}
 }
 
@@ -148,7 +146,7 @@ func (s *stage) say(kind kinds.Kind, namespace, name, by string, labels map[stri
 		body, err = kinds.Encode(kind, &corev1.ServiceAccount{ObjectMeta: meta})
 	}
 	must(s.t, err)
-	s.append(kind.Name, subject.Delta(ref), events.Delta{
+	s.append(kind.Name, events.Delta{
 		Ref: ref, Op: events.Is, UID: meta.UID, By: events.Manager{Name: by},
 		ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
 	})
@@ -158,7 +156,7 @@ func (s *stage) say(kind kinds.Kind, namespace, name, by string, labels map[stri
 func (s *stage) ends(kind kinds.Kind, namespace, name string) {
 	s.t.Helper()
 	ref := events.Ref{Kind: kind.Name, Namespace: namespace, Name: name}
-	s.append(kind.Name, subject.Delta(ref), events.Delta{Ref: ref, Op: events.Gone, UID: types.UID(ref.String())})
+	s.append(kind.Name, events.Delta{Ref: ref, Op: events.Gone, UID: types.UID(ref.String())})
 }
 
 func (s *stage) run(patience time.Duration) *Service {
@@ -260,7 +258,7 @@ func TestGap(t *testing.T) {
 	s := begin(t)
 	s.told()
 	s.ready(s.run(time.Minute))
-	s.append(kinds.ConfigMaps.Name, subject.Mark(kinds.ConfigMaps.Name), events.Delta{Op: events.Gap})
+	s.append(kinds.ConfigMaps.Name, events.Delta{Op: events.Gap})
 	s.say(kinds.ConfigMaps.Kind, "wrong", "m", "kubectl", nil)
 	s.say(kinds.ServiceAccounts.Kind, "wrong", "copy", events.FieldManager, map[string]string{"a": "c"})
 	s.finds("wrong", report.Unseen)

@@ -330,7 +330,7 @@ func TestWhatASessionBeginsWith(t *testing.T) {
 	}
 	say("gone", "old", "web", "web", "passing") // messages 1 to 5
 	s.ends(kinds.ConfigMaps.Kind, "gone", "m")
-	s.append("configmaps", subject.Mark("configmaps"), events.Delta{Op: events.Mark, Since: 3})
+	s.append("configmaps", events.Delta{Op: events.Mark, Since: 3})
 	s.ends(kinds.ConfigMaps.Kind, "passing", "m")
 	say("late")
 	x, _, _ := newAgain(t, s)
@@ -367,8 +367,8 @@ func (f feeding) Follow(_ context.Context, _ string, _ uint64, handle func([]eve
 func TestWhatIsReadOfALog(t *testing.T) {
 	x, a, _ := onAiling(t, copies)
 	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
-	good := events.EncodeDelta(events.Delta{Kind: "configmaps", Op: events.Is, Ref: ref, UID: "u", ResourceVersion: "5", At: time.Now()})
-	good.Subject, good.Sequence = subject.Delta(ref), 7
+	good := subject.Message(events.Delta{Kind: "configmaps", Op: events.Is, Ref: ref, UID: "u", ResourceVersion: "5", At: time.Now()})
+	good.Sequence = 7
 	good = events.Seal(good)
 	foreign, unread, damaged := good, events.Seal(events.Message{Subject: subject.Delta(ref), Header: map[string][]string{"A": {"b"}}}), good
 	foreign.Subject = "ev.configmaps"
@@ -437,8 +437,8 @@ func TestForHowLongFindingsAreKept(t *testing.T) {
 func TestHowMuchOfThePastIsRemembered(t *testing.T) {
 	ref := events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}
 	d := events.Delta{Kind: "configmaps", Op: events.Is, Ref: ref, UID: "u", ResourceVersion: "9", At: time.Now()}
-	m := events.EncodeDelta(d)
-	m.Subject, m.Sequence = subject.Delta(ref), 1
+	m := subject.Message(d)
+	m.Sequence = 1
 	for had, want := range map[int]int{3071: 3072, 3072: 2048, 9: 10} {
 		w := newWorld()
 		w.begin(kinds.ConfigMaps.Kind, 0, nil)

@@ -21,10 +21,8 @@ import (
 // ofPods is a message of the pods' log.
 func ofPods(d events.Delta, at uint64) events.Message {
 	d.Kind = kinds.Pods.Name
-	m := events.EncodeDelta(d)
-	if m.Subject, m.Sequence = subject.Mark(kinds.Pods.Name), at; d.Ref.Name != "" {
-		m.Subject = subject.Delta(d.Ref)
-	}
+	m := subject.Message(d)
+	m.Sequence = at
 	return m
 }
 

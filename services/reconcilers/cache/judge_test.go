@@ -36,8 +36,8 @@ func withPods(t *testing.T, see func(Snapshot)) {
 		t.Fatal(err)
 	}
 	d.Body = []byte("torn")
-	torn = events.EncodeDelta(d)
-	torn.Subject, torn.Sequence = subject.Delta(d.Ref), 8
+	torn = subject.Message(d)
+	torn.Sequence = 8
 	m.Fold(kinds.Pods.Name, []events.Message{torn})
 	m.View("toy", nil, see)
 }

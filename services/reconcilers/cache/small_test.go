@@ -64,8 +64,8 @@ func TestHistoryKnowsWhatIsMissing(t *testing.T) {
 		}
 		tally.Fold(d)
 	}
-	mark := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", At: epoch, Census: tally.Census()})
-	mark.Subject, mark.Sequence = subject.Mark("pods"), 3
+	mark := subject.Message(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", At: epoch, Census: tally.Census()})
+	mark.Sequence = 3
 	fold(events.Seal(mark))
 	if at := []int{lacking(3), lacking(2), lacking(1)}; at[0] != 0 || at[1] != 1 || at[2] != 0 {
 		t.Errorf("after a count %v kinds are lacking", at)
@@ -127,8 +127,8 @@ func TestHistorySeesForHowLong(t *testing.T) {
 	h.Begin(kinds.Leases.Kind, 0, nil, true)
 	sights := []events.Sight{{Since: epoch, Until: epoch.Add(time.Second)}, {Since: epoch, Until: epoch.Add(time.Minute)}}
 	for i, sight := range sights {
-		m := events.EncodeDelta(events.Delta{Kind: kinds.Leases.Name, Op: events.Mark, ResourceVersion: "5", At: epoch, Sight: sight})
-		m.Subject, m.Sequence = subject.Mark(kinds.Leases.Name), uint64(i+1)
+		m := subject.Message(events.Delta{Kind: kinds.Leases.Name, Op: events.Mark, ResourceVersion: "5", At: epoch, Sight: sight})
+		m.Sequence = uint64(i + 1)
 		h.Fold(kinds.Leases.Name, []Fact{Read(kinds.Leases.Kind, m)})
 	}
 	for _, position := range []uint64{2, 1, 2} {
@@ -152,8 +152,8 @@ func TestEndsAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.At = epoch.Add(passed)
-		again := events.EncodeDelta(d)
-		again.Subject, again.Sequence = message.Subject, at
+		again := subject.Message(d)
+		again.Sequence = at
 		m.Fold(kinds.Pods.Name, []events.Message{again})
 	}
 	end("a", 1, 0)

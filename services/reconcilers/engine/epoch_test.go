@@ -24,8 +24,8 @@ func (o *office) tell(kind kinds.Kind, m events.Message, epoch uint64) {
 	}
 	d.Kind, d.Epoch = kind.Name, epoch
 	o.sequence[kind.Name]++
-	again := events.EncodeDelta(d)
-	again.Subject, again.Sequence = m.Subject, o.sequence[kind.Name]
+	again := subject.Message(d)
+	again.Sequence = o.sequence[kind.Name]
 	o.memory.Fold(kind.Name, []events.Message{again})
 	o.engine.Folded(kind.Name)
 	o.run()

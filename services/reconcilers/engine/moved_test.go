@@ -105,8 +105,8 @@ func (o *office) reached(r *rand.Rand) {
 // or a mark.
 func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message {
 	if r.IntN(12) == 0 {
-		m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(version), Epoch: epoch})
-		m.Subject, m.Sequence = subject.Mark(kinds.Pods.Name), sequence
+		m := subject.Message(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: strconv.Itoa(version), Epoch: epoch})
+		m.Sequence = sequence
 		return m
 	}
 	pod := aPod(fmt.Sprint("pod-", r.IntN(5)), "", version)
@@ -124,8 +124,8 @@ func anything(r *rand.Rand, version int, epoch, sequence uint64) events.Message 
 	case 1:
 		d.Body = []byte("nonsense")
 	}
-	m := events.EncodeDelta(d)
-	m.Subject, m.Sequence = subject.Delta(d.Ref), sequence
+	m := subject.Message(d)
+	m.Sequence = sequence
 	return m
 }
 

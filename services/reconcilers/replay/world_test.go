@@ -130,8 +130,7 @@ func (w *world) append(d events.Delta) {
 	tally := w.tallies[d.Kind]
 	tally.Fold(d)
 	d.Census = tally.Census()
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Delta(d.Ref)
+	m := subject.Message(d)
 	log, err := w.bus.Append(w.Context(), d.Kind)
 	w.must(err)
 	defer log.Close()

@@ -52,8 +52,8 @@ func (b edges) At(_ context.Context, _ string, at uint64) (events.Message, bool,
 
 // gapAt is a gap on the subject of a kind's marks.
 func gapAt(kind kinds.Kind, sequence uint64) events.Message {
-	m := events.EncodeDelta(events.Delta{Kind: kind.Name, Op: events.Gap, At: epoch})
-	m.Subject, m.Sequence = subject.Mark(kind.Name), sequence
+	m := subject.Message(events.Delta{Kind: kind.Name, Op: events.Gap, At: epoch})
+	m.Sequence = sequence
 	return m
 }
 

@@ -22,9 +22,7 @@ import (
 // the subject of marks, every object has been recorded.
 func TestWhereAFollowerBegins(t *testing.T) {
 	mark := func(since uint64) events.Message {
-		m := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: since})
-		m.Subject = subject.Mark("pods")
-		return m
+		return subject.Message(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: since})
 	}
 	for what, c := range map[string]struct {
 		marks  []events.Message

@@ -66,9 +66,7 @@ func (k *traced) append(ctx context.Context, op events.Op, obj runtime.Object) e
 		return err
 	}
 	span := k.Begin(&d, o)
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Delta(d.Ref)
-	m = events.Seal(m)
+	m := events.Seal(subject.Message(d))
 	if err = k.appender.Append(ctx, m); err == nil {
 		k.link = events.Link{Sequence: k.appender.Last(), Sum: m.Get(events.HeaderSum)}
 	}

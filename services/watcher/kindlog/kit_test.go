@@ -40,12 +40,7 @@ func (k *written) append(ctx context.Context, d events.Delta) error {
 		d.Census = k.tally.Census()
 	}
 	d.After = k.after
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Mark("pods")
-	if d.Ref.Name != "" {
-		m.Subject = subject.Delta(d.Ref)
-	}
-	m = events.Seal(m)
+	m := events.Seal(subject.Message(d))
 	if err := k.appender.Append(ctx, m); err != nil {
 		return err
 	}

@@ -238,15 +238,10 @@ func (k *Reflector) appendObject(ctx context.Context, op events.Op, obj runtime.
 func (k *Reflector) append(ctx context.Context, d events.Delta) error {
 	k.completeDelta(&d)
 	d.Waits = uint64(k.bounds.Waits())
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Mark(k.kind.Name)
-	if d.Ref.Name != "" {
-		m.Subject = subject.Delta(d.Ref)
-	}
 	if k.dirty.IsZero() {
 		k.dirty = d.At
 	}
-	m = events.Seal(m)
+	m := events.Seal(subject.Message(d))
 	if err := k.appender.Append(ctx, m); err != nil {
 		return err
 	}

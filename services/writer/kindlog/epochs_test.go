@@ -38,8 +38,7 @@ func (a *asked) StreamState(context.Context, string) (bus.State, error) {
 
 func (a *asked) At(context.Context, string, uint64) (events.Message, bool, error) {
 	a.bodies.Add(1)
-	m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1", Epoch: a.epoch})
-	m.Subject = subject.Mark(kinds.Pods.Name)
+	m := subject.Message(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1", Epoch: a.epoch})
 	return m, true, nil
 }
 

@@ -51,9 +51,7 @@ func TestHidden(t *testing.T) {
 			must(err)
 			for _, d := range c.log {
 				d.Kind = kinds.Pods.Name
-				m := events.EncodeDelta(d)
-				m.Subject = subject.Mark(d.Kind)
-				must(log.Append(t.Context(), events.Seal(m)))
+				must(log.Append(t.Context(), events.Seal(subject.Message(d))))
 			}
 			must(log.Flush(t.Context()))
 			known, err := PreviousObjects(b)(t.Context(), events.Ref{Kind: kinds.Pods.Name, Namespace: "ns", Name: "web-0"}, c.seen)
@@ -111,8 +109,7 @@ func TestTheVersionAtAPlaceOfALog(t *testing.T) {
 	}
 	sync := bustest.PodIs("a", "5")
 	sync.Kind, sync.Sync = "pods", true
-	whole := events.EncodeDelta(sync)
-	whole.Subject = subject.Delta(sync.Ref)
+	whole := subject.Message(sync)
 	for what, m := range map[string]events.Message{
 		"of a list": events.Seal(whole), "of another subject": {Subject: "x"}, "that cannot be read": {Subject: subject.Delta(sync.Ref)},
 	} {

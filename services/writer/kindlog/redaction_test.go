@@ -30,8 +30,7 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 	}
 	mark := func(says events.Redaction) func() {
 		return func() {
-			m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1", At: now.Now(), Redaction: says})
-			m.Subject = subject.Mark(kinds.Pods.Name)
+			m := subject.Message(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1", At: now.Now(), Redaction: says})
 			if err := appender.Append(t.Context(), events.Seal(m)); err != nil {
 				t.Fatal(err)
 			}

@@ -75,9 +75,7 @@ func (b *Bus) subject(d events.Delta) string {
 	}
 	text, ok := b.subjects[at]
 	if !ok {
-		if text = subject.Mark(d.Kind); d.Ref.Name != "" {
-			text = subject.Delta(d.Ref)
-		}
+		text = subject.Of(d)
 		b.subjects[at] = text
 	}
 	return text

@@ -226,12 +226,7 @@ func appendDelta(ctx context.Context, t *testing.T, b *memory.Bus, d events.Delt
 		t.Fatal(err)
 	}
 	defer a.Close()
-	m := events.EncodeDelta(d)
-	m.Subject = subject.Delta(d.Ref)
-	if d.Op == events.Mark {
-		m.Subject = subject.Mark(d.Kind)
-	}
-	if err := a.Append(ctx, m); err != nil {
+	if err := a.Append(ctx, subject.Message(d)); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Flush(ctx); err != nil {

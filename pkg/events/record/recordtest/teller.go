@@ -98,21 +98,15 @@ func (t *Teller) Write(kind kinds.Kind, object Object, by string) (events.Delta,
 
 // Append publishes a delta and gives its sequence; Flush waits until it is stored.
 func (t *Teller) Append(ctx context.Context, d events.Delta) (uint64, error) {
-	m := events.Message{}
 	d.At = time.Now()
 	t.tallies[d.Kind].Fold(d)
 	d.Census = t.tallies[d.Kind].Census()
+	d.Before = events.Place{Known: true, Sequence: t.places[d.Ref]}
 	if d.Ref.Name == "" {
-		d.Before = events.Place{Known: true, Sequence: t.gaps[d.Kind]}
-		m = events.EncodeDelta(d)
-		m.Subject = subject.Mark(d.Kind)
-	} else {
-		d.Before = events.Place{Known: true, Sequence: t.places[d.Ref]}
-		m = events.EncodeDelta(d)
-		m.Subject = subject.Delta(d.Ref)
+		d.Before.Sequence = t.gaps[d.Kind]
 	}
 	a := t.appenders[d.Kind]
-	if err := a.Append(ctx, m); err != nil {
+	if err := a.Append(ctx, subject.Message(d)); err != nil {
 		return 0, err
 	}
 	at := a.Last()

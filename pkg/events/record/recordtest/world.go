@@ -147,16 +147,11 @@ func (w *World) SayUncounted(d events.Delta) uint64 {
 	w.Helper()
 	w.Wait(time.Second)
 	d.At = time.Now()
-	m := events.Message{}
+	d.Before = events.Place{Known: w.Linked, Sequence: w.places[d.Ref]}
 	if d.Ref.Name == "" {
-		d.Before = events.Place{Known: w.Linked, Sequence: w.gaps[d.Kind]}
-		m = events.EncodeDelta(d)
-		m.Subject = subject.Mark(d.Kind)
-	} else {
-		d.Before = events.Place{Known: w.Linked, Sequence: w.places[d.Ref]}
-		m = events.EncodeDelta(d)
-		m.Subject = subject.Delta(d.Ref)
+		d.Before.Sequence = w.gaps[d.Kind]
 	}
+	m := subject.Message(d)
 	if !w.Linked {
 		delete(m.Header, events.HeaderBefore)
 	}

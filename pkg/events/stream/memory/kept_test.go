@@ -59,16 +59,12 @@ var stored = subject.TurnStream("c")
 func tell(t *testing.T, b *memory.Bus, op events.Op, name string) {
 	t.Helper()
 	d := events.Delta{Kind: "pods", Op: op, ResourceVersion: "1", At: time.Now()}
-	on := subject.Mark("pods")
 	if name != "" {
 		d.Ref, d.UID = events.Ref{Kind: "pods", Namespace: "shop", Name: name}, "u"
-		on = subject.Delta(d.Ref)
 	}
-	m := events.EncodeDelta(d)
-	m.Subject = on
 	a, err := b.Append(t.Context(), "pods")
 	must(t, err)
-	must(t, errors.Join(a.Append(t.Context(), m), a.Flush(t.Context()), a.Close()))
+	must(t, errors.Join(a.Append(t.Context(), subject.Message(d)), a.Flush(t.Context()), a.Close()))
 }
 
 // How a stream stands: from which message to which, how many, how much, since when and for how

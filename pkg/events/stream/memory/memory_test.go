@@ -75,8 +75,7 @@ func TestTruncateIsNoticed(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b"} {
 		ref := events.Ref{Kind: kinds.Pods.Name, Name: name}
-		m := events.EncodeDelta(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: "1"})
-		m.Subject = subject.Delta(ref)
+		m := subject.Message(events.Delta{Kind: ref.Kind, Ref: ref, Op: events.Is, UID: "u", ResourceVersion: "1"})
 		if err := a.Append(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}

@@ -38,17 +38,13 @@ func appended(t *testing.T, messages ...events.Message) *memory.Bus {
 
 // mark is a mark that names a message, as it is stored.
 func mark(since uint64) events.Message {
-	m := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1", Since: since})
-	m.Subject = subject.Mark(kinds.Pods.Name)
-	return events.Seal(m)
+	return events.Seal(subject.Message(events.Delta{Kind: kinds.Pods.Name, Op: events.Mark, ResourceVersion: "1", Since: since}))
 }
 
 // A reader begins with the message that the newest mark names. Where that does not say one, the
 // reader begins with the whole log.
 func TestSinceWhenEverythingIsRecorded(t *testing.T) {
-	gap := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Op: events.Gap})
-	gap.Subject = subject.Mark(kinds.Pods.Name)
-	gap = events.Seal(gap)
+	gap := events.Seal(subject.Message(events.Delta{Kind: kinds.Pods.Name, Op: events.Gap}))
 	damaged := mark(7)
 	damaged.Header[events.HeaderSince] = []string{"9"}
 	unread := mark(7)

@@ -124,8 +124,7 @@ func testAppendAfterForget(t *testing.T, b bus.Bus) {
 func testNewest(t *testing.T, b bus.Bus) {
 	k := newKit(t, b)
 	a := k.appender(kinds.Pods.Kind)
-	mark := events.EncodeDelta(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: 3})
-	mark.Subject = subject.Mark("pods")
+	mark := subject.Message(events.Delta{Kind: "pods", Op: events.Mark, ResourceVersion: "5", Since: 3})
 	k.append(a, k.pod("a", 1), k.pod("b", 2), k.pod("a", 3), k.gone("b", 4), mark)
 	stream := subject.LogStream("pods")
 	if m := k.last(stream, "a"); m.Sequence != 3 || m.Stream != stream || string(m.Data) != `{"version":3}` {

@@ -65,9 +65,7 @@ func testManagers(t *testing.T, b bus.Bus) {
 		},
 	} {
 		d.Kind, d.Ref, d.Op, d.UID, d.ResourceVersion = kinds.Pods.Name, podRef("a"), events.Is, "uid", strconv.Itoa(i+1)
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Delta(d.Ref)
-		k.append(a, events.Seal(m))
+		k.append(a, events.Seal(subject.Message(d)))
 		got, err := events.DecodeDelta(d.Ref, k.last(subject.LogStream("pods"), "a"))
 		k.must(err)
 		if got.By != d.By || got.Proven != d.Proven || !slices.Equal(got.Beside, d.Beside) {
@@ -75,8 +73,7 @@ func testManagers(t *testing.T, b bus.Bus) {
 		}
 	}
 	// As an older version wrote it, and as it arrived: the last of the four parts is missing.
-	old := events.EncodeDelta(events.Delta{Kind: kinds.Pods.Name, Ref: podRef("a"), Op: events.Is, UID: "uid", ResourceVersion: "9"})
-	old.Subject = subject.Delta(podRef("a"))
+	old := subject.Message(events.Delta{Kind: kinds.Pods.Name, Ref: podRef("a"), Op: events.Is, UID: "uid", ResourceVersion: "9"})
 	old.Header[events.HeaderManager] = []string{"kubectl\tUpdate\tscale\t"}
 	k.append(a, events.Seal(old))
 	got, err := events.DecodeDelta(podRef("a"), k.last(subject.LogStream("pods"), "a"))

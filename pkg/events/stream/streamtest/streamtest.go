@@ -128,13 +128,11 @@ func (k *kit) gone(name string, version int) events.Message {
 
 func (k *kit) delta(name string, version int, op events.Op) events.Message {
 	ref := podRef(name)
-	m := events.EncodeDelta(events.Delta{
+	return subject.Message(events.Delta{
 		Kind: ref.Kind, Ref: ref, Op: op, UID: "uid-of-pod", ResourceVersion: strconv.Itoa(version),
 		Form: kinds.Full, ContentType: kinds.JSON, Body: fmt.Appendf(nil, `{"version":%d}`, version),
 		Trace: events.Trace{Parent: "00-aa-bb-01"},
 	})
-	m.Subject = subject.Delta(ref)
-	return m
 }
 
 func (k *kit) appender(kind kinds.Kind) bus.Appender {

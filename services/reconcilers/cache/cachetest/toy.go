@@ -169,18 +169,18 @@ func Delta(kind kinds.Kind, op events.Op, obj Object, sequence uint64) events.Me
 		panic(err)
 	}
 	ref := events.Ref{Kind: kind.Name, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	m := events.EncodeDelta(events.Delta{
+	m := subject.Message(events.Delta{
 		Kind: kind.Name, Ref: ref, Op: op, UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
 		At: Epoch, ContentType: kinds.Protobuf, Form: kinds.Full, Body: body,
 	})
-	m.Subject, m.Sequence = subject.Delta(ref), sequence
+	m.Sequence = sequence
 	return m
 }
 
 // Mark is a message of a kind's log that says that everything up to a version has been recorded.
 func Mark(kind kinds.Kind, version string, sequence uint64) events.Message {
-	m := events.EncodeDelta(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: version, At: Epoch})
-	m.Subject, m.Sequence = subject.Mark(kind.Name), sequence
+	m := subject.Message(events.Delta{Kind: kind.Name, Op: events.Mark, ResourceVersion: version, At: Epoch})
+	m.Sequence = sequence
 	return m
 }
 
@@ -220,8 +220,8 @@ func Changed(t *testing.T, m events.Message, change func(*events.Delta)) events.
 		t.Fatal(err)
 	}
 	change(&d)
-	again := events.EncodeDelta(d)
-	again.Subject, again.Sequence = m.Subject, m.Sequence
+	again := subject.Message(d)
+	again.Sequence = m.Sequence
 	return again
 }
 
@@ -256,8 +256,8 @@ func WithCensus(t *testing.T, log ...events.Message) []events.Message {
 		}
 		tally.Fold(d)
 		d.Census = tally.Census()
-		log[i] = events.EncodeDelta(d)
-		log[i].Subject, log[i].Sequence = m.Subject, m.Sequence
+		log[i] = subject.Message(d)
+		log[i].Sequence = m.Sequence
 	}
 	return log
 }

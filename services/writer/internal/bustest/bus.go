@@ -102,12 +102,7 @@ func Recorded(t *testing.T, deltas ...events.Delta) *memory.Bus {
 	}
 	for _, d := range deltas {
 		d.Kind = kinds.Pods.Name
-		m := events.EncodeDelta(d)
-		m.Subject = subject.Mark(d.Kind)
-		if d.Ref.Name != "" {
-			m.Subject = subject.Delta(d.Ref)
-		}
-		if err := errors.Join(log.Append(t.Context(), events.Seal(m)), log.Flush(t.Context())); err != nil {
+		if err := errors.Join(log.Append(t.Context(), events.Seal(subject.Message(d))), log.Flush(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -40,10 +40,7 @@ func (l *told) say(sequence uint64, d events.Delta, counted bool) {
 	if d.After = l.after; counted {
 		d.Census = l.tally.Census()
 	}
-	m := events.EncodeDelta(d)
-	if m.Subject = subject.Mark("pods"); d.Ref.Name != "" {
-		m.Subject = subject.Delta(d.Ref)
-	}
+	m := subject.Message(d)
 	m.Sequence = sequence
 	m = events.Seal(m)
 	l.after = events.Link{Sequence: sequence, Sum: m.Get(events.HeaderSum)}
