@@ -42,13 +42,10 @@ func (b *Bus) Read(ctx context.Context, p bus.Passage, handle func([]events.Mess
 	return b.passages.Read(ctx, p, at, handle)
 }
 
-// ErrServed: the bus has streams that services created.
-var ErrServed = restore.ErrServed
-
 // MayImport makes sure that the bus has imported streams only, so that nothing is put beside
 // those of services.
 //
-// Errors: [ErrServed]; the bus cannot be asked.
+// Errors: the bus has streams that services created; the bus cannot be asked.
 func (b *Bus) MayImport(ctx context.Context) error { return restore.MayImport(ctx, b.on) }
 
 // Import creates a stream with the messages of another one, under their sequences and times.

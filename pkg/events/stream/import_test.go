@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
+	"github.com/millrace/millrace/pkg/events/stream/internal/restore"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 )
@@ -138,7 +138,7 @@ func TestImportTakesOnlyARecord(t *testing.T) {
 	if err := into.EnsureController(ctx, "another"); err != nil {
 		t.Fatal(err)
 	}
-	if err := into.MayImport(ctx); !errors.Is(err, stream.ErrServed) {
+	if err := into.MayImport(ctx); !errors.Is(err, restore.ErrServed) {
 		t.Errorf("into a bus that services use: %v", err)
 	}
 }
