@@ -2,27 +2,14 @@ package delivery
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/pkg/events/stream/internal/deliverytest"
 )
-
-// sentMsg is a delivery as a server sends it.
-type sentMsg struct {
-	jetstream.Msg
-	sequence, delivery, pending, size int
-}
-
-func (m sentMsg) Reply() string {
-	return fmt.Sprintf("$JS.ACK.S.c.1.%d.%d.%d.%d", m.sequence, m.delivery, time.Unix(int64(m.sequence), 0).UnixNano(), m.pending)
-}
-func (m sentMsg) Subject() string      { return "s" }
-func (m sentMsg) Headers() nats.Header { return nil }
-func (m sentMsg) Data() []byte         { return make([]byte, m.size) }
 
 // isReady reports whether there is something to take.
 func (f *Prefetch) isReady() bool {
@@ -42,22 +29,22 @@ func TestAFeedEndsWhereSomethingIsMissing(t *testing.T) {
 		then func(f *Prefetch)
 		err  error // nil: any
 	}{
-		"a delivery is missing":     {func(f *Prefetch) { f.Receive(sentMsg{sequence: 9, delivery: 4}) }, ErrMayHaveMissed},
-		"a delivery comes twice":    {func(f *Prefetch) { f.Receive(sentMsg{sequence: 7, delivery: 2}) }, ErrMayHaveMissed},
+		"a delivery is missing":     {func(f *Prefetch) { f.Receive(deliverytest.Sent{Sequence: 9, Delivery: 4}) }, ErrMayHaveMissed},
+		"a delivery comes twice":    {func(f *Prefetch) { f.Receive(deliverytest.Sent{Sequence: 7, Delivery: 2}) }, ErrMayHaveMissed},
 		"the client says an error":  {func(f *Prefetch) { f.Fail(nats.ErrTimeout); f.Fail(nats.ErrNoResponders) }, nats.ErrTimeout},
 		"the place cannot be read ": {func(f *Prefetch) { f.Receive(blankReply{}) }, nil},
 	} {
 		f := NewPrefetch("S")
 		var got []uint64
 		f.OnReceived = func(sequence uint64, reply string) { got = append(got, sequence) }
-		f.Receive(sentMsg{sequence: 5, delivery: 1, pending: 8})
-		f.Receive(sentMsg{sequence: 7, delivery: 2, pending: 7})
+		f.Receive(deliverytest.Sent{Sequence: 5, Delivery: 1, Pending: 8})
+		f.Receive(deliverytest.Sent{Sequence: 7, Delivery: 2, Pending: 7})
 		batch, behind, err := f.Take()
 		if !f.isReady() || len(batch) != 2 || batch[0].Sequence != 5 || batch[1].Sequence != 7 || batch[1].Stream != "S" || behind != 7 || err != nil || len(got) != 2 {
 			t.Errorf("taken is %+v, with %d behind, %v", batch, behind, err)
 		}
 		c.then(f)
-		f.Receive(sentMsg{sequence: 8, delivery: 3})
+		f.Receive(deliverytest.Sent{Sequence: 8, Delivery: 3})
 		if batch, _, err = f.Take(); !f.isReady() || len(batch) != 0 || err == nil || c.err != nil && !errors.Is(err, c.err) || len(got) != 2 {
 			t.Errorf("%s: then %+v is taken, %v", name, batch, err)
 		}
@@ -78,7 +65,7 @@ func TestAFeedIsBounded(t *testing.T) {
 			sent := 0
 			go func() {
 				for n := range c.most + 2 {
-					f.Receive(sentMsg{sequence: n + 1, delivery: n + 1, size: c.size})
+					f.Receive(deliverytest.Sent{Sequence: n + 1, Delivery: n + 1, Size: c.size})
 					sent++
 				}
 			}()
@@ -91,7 +78,7 @@ func TestAFeedIsBounded(t *testing.T) {
 				t.Errorf("%s: %d are taken, %v, and %d sent", name, len(batch), err, sent)
 			}
 			f.Close()
-			f.Receive(sentMsg{sequence: 1, delivery: c.most + 3})
+			f.Receive(deliverytest.Sent{Sequence: 1, Delivery: c.most + 3})
 			if batch, _, err = f.Take(); len(batch) != 2 || err != nil {
 				t.Errorf("%s: when it is closed %d are taken, %v", name, len(batch), err)
 			}
@@ -109,16 +96,16 @@ func TestAFeedWaitsForEnough(t *testing.T) {
 		pending, size int
 		ready         bool
 	}{{9, 1, false}, {8, 1, false}, {7, 1, true}, {6, 1, true}} {
-		if f.Receive(sentMsg{sequence: n + 1, delivery: n + 1, pending: step.pending, size: step.size}); f.isReady() != step.ready {
+		if f.Receive(deliverytest.Sent{Sequence: n + 1, Delivery: n + 1, Pending: step.pending, Size: step.size}); f.isReady() != step.ready {
 			t.Errorf("with %d messages it is ready: %t", n+1, !step.ready)
 		}
 	}
 	_, _, _ = f.Take()
-	if f.Receive(sentMsg{sequence: 5, delivery: 5, pending: 0}); !f.isReady() {
+	if f.Receive(deliverytest.Sent{Sequence: 5, Delivery: 5, Pending: 0}); !f.isReady() {
 		t.Error("it is waited for what is not there")
 	}
 	_, _, _ = f.Take()
-	if f.Receive(sentMsg{sequence: 6, delivery: 6, pending: 9, size: heldBytes}); !f.isReady() {
+	if f.Receive(deliverytest.Sent{Sequence: 6, Delivery: 6, Pending: 9, Size: heldBytes}); !f.isReady() {
 		t.Error("it is waited though nothing more fits")
 	}
 }

@@ -3,7 +3,6 @@ package jstest
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -162,26 +161,6 @@ func (l infos) Info() <-chan *jetstream.StreamInfo { return l.each() }
 func (l words) Name() <-chan string { return l.each() }
 
 func (l consumers) Info() <-chan *jetstream.ConsumerInfo { return l.each() }
-
-// Sent is a delivery as a server sends it.
-type Sent struct {
-	jetstream.Msg
-	Sequence, Delivery, Pending, Size int
-}
-
-// Reply has the position of the delivery.
-func (m Sent) Reply() string {
-	return fmt.Sprintf("$JS.ACK.S.c.1.%d.%d.%d.%d", m.Sequence, m.Delivery, time.Unix(int64(m.Sequence), 0).UnixNano(), m.Pending)
-}
-
-// Subject is always the same.
-func (m Sent) Subject() string { return "s" }
-
-// Headers are none.
-func (m Sent) Headers() nats.Header { return nil }
-
-// Data is as long as Size.
-func (m Sent) Data() []byte { return make([]byte, m.Size) }
 
 // Stream is a stream as it is found.
 type Stream struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/internal/conn"
-	"github.com/millrace/millrace/pkg/events/stream/internal/jstest"
+	"github.com/millrace/millrace/pkg/events/stream/internal/deliverytest"
 )
 
 // A server that stalls for a while delivers as little as one that cannot read its messages.
@@ -117,33 +117,33 @@ func TestHowLongAPassageIsWaitedFor(t *testing.T) {
 		next uint64
 	}{
 		"all that there is": {func(_ *testing.T, f *delivery.Prefetch, _ *conn.Conn, _ context.CancelCauseFunc) {
-			f.Receive(jstest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
-			f.Receive(jstest.Sent{Sequence: 4, Delivery: 2})
+			f.Receive(deliverytest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
+			f.Receive(deliverytest.Sent{Sequence: 4, Delivery: 2})
 		}, 0, "", 5},
 		"up to the end": {func(_ *testing.T, f *delivery.Prefetch, _ *conn.Conn, _ context.CancelCauseFunc) {
-			f.Receive(jstest.Sent{Sequence: 9, Delivery: 1, Pending: 7})
+			f.Receive(deliverytest.Sent{Sequence: 9, Delivery: 1, Pending: 7})
 		}, 0, "", 10},
 		"slowly": {func(_ *testing.T, f *delivery.Prefetch, _ *conn.Conn, _ context.CancelCauseFunc) {
 			time.Sleep(4 * time.Second) // of virtual time
-			f.Receive(jstest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
+			f.Receive(deliverytest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
 			time.Sleep(4 * time.Second)
-			f.Receive(jstest.Sent{Sequence: 4, Delivery: 2})
+			f.Receive(deliverytest.Sent{Sequence: 4, Delivery: 2})
 		}, 8 * time.Second, "", 5},
 		"slowly, with a sign of nothing": {func(_ *testing.T, f *delivery.Prefetch, _ *conn.Conn, _ context.CancelCauseFunc) {
-			f.Receive(jstest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
+			f.Receive(deliverytest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
 			time.Sleep(time.Second)
 			f.Ready <- struct{}{}
 			time.Sleep(time.Second)
-			f.Receive(jstest.Sent{Sequence: 4, Delivery: 2})
+			f.Receive(deliverytest.Sent{Sequence: 4, Delivery: 2})
 		}, 2 * time.Second, "", 5},
 		"nothing comes": {func(*testing.T, *delivery.Prefetch, *conn.Conn, context.CancelCauseFunc) {}, 5 * time.Second, "nothing came for 5s", 1},
 		"nothing more comes": {func(_ *testing.T, f *delivery.Prefetch, _ *conn.Conn, _ context.CancelCauseFunc) {
 			time.Sleep(4 * time.Second)
-			f.Receive(jstest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
+			f.Receive(deliverytest.Sent{Sequence: 3, Delivery: 1, Pending: 1})
 		}, 9 * time.Second, "nothing came for 5s", 4},
 		"something is missing": {func(_ *testing.T, f *delivery.Prefetch, _ *conn.Conn, _ context.CancelCauseFunc) {
-			f.Receive(jstest.Sent{Sequence: 3, Delivery: 1, Pending: 2})
-			f.Receive(jstest.Sent{Sequence: 5, Delivery: 3})
+			f.Receive(deliverytest.Sent{Sequence: 3, Delivery: 1, Pending: 2})
+			f.Receive(deliverytest.Sent{Sequence: 5, Delivery: 3})
 		}, 0, delivery.ErrMayHaveMissed.Error(), 4},
 		"the bus is closed": {func(_ *testing.T, _ *delivery.Prefetch, c *conn.Conn, _ context.CancelCauseFunc) { c.Close() }, 0, bus.ErrClosed.Error(), 1},
 		"it is to end":      {func(_ *testing.T, _ *delivery.Prefetch, _ *conn.Conn, cancel context.CancelCauseFunc) { cancel(away) }, 0, "away", 1},

@@ -9,13 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
 	"github.com/millrace/millrace/pkg/events/stream/internal/conn"
+	"github.com/millrace/millrace/pkg/events/stream/internal/deliverytest"
 	"github.com/millrace/millrace/pkg/events/stream/internal/jstest"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
 )
@@ -53,24 +53,15 @@ func TestWhatShowsAHistory(t *testing.T) {
 			w.work.Known = func(events.Message) bool { return c.known() }
 		}
 		p := delivery.Position{Attempt: c.attempt, Time: c.stored, Pending: c.pending}
-		if got := w.isRedeliveringHistory(blankMsg{}, &p); got != c.want || p.Attempt != c.attempts {
+		if got := w.isRedeliveringHistory(deliverytest.Sent{}, &p); got != c.want || p.Attempt != c.attempts {
 			t.Errorf("%s: it is a history: %t, attempt %d", name, got, p.Attempt)
 		}
 	}
 }
 
-// blankMsg is a delivery of nothing.
-type blankMsg struct{ jetstream.Msg }
-
-func (blankMsg) Subject() string { return "" }
-
-func (blankMsg) Headers() nats.Header { return nil }
-
-func (blankMsg) Data() []byte { return nil }
-
 // noted is a delivery that knows how it was answered.
 type noted struct {
-	blankMsg
+	deliverytest.Sent
 	said *[]string
 }
 
