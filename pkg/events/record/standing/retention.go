@@ -36,11 +36,7 @@ const young = time.Minute
 // Retention gives the streams of every kind and controller: logs first, then turns
 // and outcomes, then shadows, each sorted by name, and the wake stream.
 func (r *Reader) Retention(ctx context.Context) ([]Stock, error) {
-	all, err := r.bus.Kinds(ctx)
-	if err != nil {
-		return nil, err
-	}
-	controllers, err := r.bus.Controllers(ctx)
+	streams, err := r.streams(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -49,12 +45,8 @@ func (r *Reader) Retention(ctx context.Context) ([]Stock, error) {
 		return nil, err
 	}
 	var kept []Stock
-	for _, kind := range all {
-		of := string(kind.Name)
-		kept = append(kept, Stock{Stream: subject.LogStream(kind.Name), Of: of})
-	}
-	for _, c := range controllers {
-		kept = append(kept, Stock{Stream: subject.TurnStream(c), Of: c}, Stock{Stream: subject.OutcomeStream(c), Of: c})
+	for _, s := range streams {
+		kept = append(kept, Stock{Stream: s.name, Of: s.of})
 	}
 	for _, c := range shadows {
 		kept = append(kept, Stock{Stream: subject.ShadowStream(c), Of: c})

@@ -275,24 +275,13 @@ type Lag struct {
 // consumers are those of the reconcilers on the logs of kinds, one for each replica, and those
 // of the writer on the streams of turns.
 func (r *Reader) Lags(ctx context.Context) ([]Lag, error) {
-	all, err := r.bus.Kinds(ctx)
+	streams, err := r.streams(ctx)
 	if err != nil {
 		return nil, err
-	}
-	controllers, err := r.bus.Controllers(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var streams []string
-	for _, k := range all {
-		streams = append(streams, subject.LogStream(k.Name))
-	}
-	for _, c := range controllers {
-		streams = append(streams, subject.TurnStream(c), subject.OutcomeStream(c))
 	}
 	parts := make([][]Lag, len(streams))
 	err = parallel.Each(ctx, len(streams), func(ctx context.Context, i int) (err error) {
-		parts[i], err = r.lagsOf(ctx, streams[i])
+		parts[i], err = r.lagsOf(ctx, streams[i].name)
 		return err
 	})
 	if err != nil {
@@ -300,6 +289,29 @@ func (r *Reader) Lags(ctx context.Context) ([]Lag, error) {
 	}
 	stalled, err := r.stalled(ctx)
 	return slices.Concat(append([][]Lag{stalled}, parts...)...), err
+}
+
+// stream is the name of a stream, and its kind or controller.
+type stream struct{ name, of string }
+
+// streams are those of services: the log of every kind, then the turns and outcomes of every
+// controller, each sorted by name.
+func (r *Reader) streams(ctx context.Context) (all []stream, err error) {
+	served, err := r.bus.Kinds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	controllers, err := r.bus.Controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range served {
+		all = append(all, stream{subject.LogStream(k.Name), string(k.Name)})
+	}
+	for _, c := range controllers {
+		all = append(all, stream{subject.TurnStream(c), c}, stream{subject.OutcomeStream(c), c})
+	}
+	return all, nil
 }
 
 // stalled are the stalled controllers and the kinds that cannot be watched. If no reconcilers
