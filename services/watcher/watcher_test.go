@@ -1,14 +1,12 @@
 package watcher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/metrictest"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/versions"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -36,17 +35,7 @@ func start(t *testing.T, s *watchertest.Server, b bus.Bus, id string, options ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- service.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("run: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return service, stop
+	return service, servicetest.Run(t, "watcher", service.Run)
 }
 
 func TestEveryChangeIsToldOnceAcrossBrokenWatchesAndRestarts(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
@@ -77,22 +78,7 @@ func (s *scene) writer(change ...func(*writer.Config)) (stop func()) {
 	if s.started != nil {
 		s.started(service)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- service.Run(ctx) }()
-	stopped := false
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			s.Errorf("run: %v", err)
-		}
-	}
-	s.Cleanup(stop)
-	return stop
+	return servicetest.Run(s, "writer", service.Run)
 }
 
 func creates(key string, n int) []events.Command {

@@ -46,7 +46,7 @@ var (
 	// kit is the imports that tests are written with.
 	kit = []string{
 		"pgregory.net/rapid", "github.com/google/go-cmp/...", "sigs.k8s.io/yaml", "golang.org/x/tools/txtar",
-		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/eventually", "pkg/events/metrictest",
+		"services/reconcilers/reconciletest/...", "go.uber.org/goleak", "pkg/events/eventually", "pkg/events/metrictest", "pkg/events/servicetest",
 		"pkg/events/trace/tracetest",
 	}
 )
@@ -76,6 +76,11 @@ var layers = []Layer{
 		Name: "waiting", Packages: []string{"pkg/events/sleep", "pkg/events/eventually"},
 		May:     []string{},
 		Because: "how to wait concerns nothing of what is waited for",
+	},
+	{
+		Name: "services in tests", Packages: []string{"pkg/events/servicetest"},
+		May:     []string{},
+		Because: "it runs a function, for tests of any service",
 	},
 	{
 		Name: "connections that are cut", Packages: []string{"pkg/events/cutconn"},

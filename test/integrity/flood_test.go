@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/access"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/services/reconcilers"
@@ -90,7 +91,7 @@ func (w *world) secure(controllers []string) {
 	w.keys, err = sign.Provide(w.TempDir())
 	w.must(err)
 	b := w.as("provisioner")
-	w.run(b, func(ctx context.Context) error { return b.Provide(ctx, controllers) })
+	servicetest.Run(w, "provisioner", func(ctx context.Context) error { return b.Provide(ctx, controllers) }, b)
 }
 
 // as is a connection with a service's login.
@@ -117,7 +118,7 @@ func (w *world) watchAs() (stop func()) {
 	b := w.as("watcher")
 	s, err := watcher.New(watcher.Config{REST: &rest.Config{Host: w.api.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}})
 	w.must(err)
-	return w.run(b, s.Run)
+	return servicetest.Run(w, "watcher", s.Run, b)
 }
 
 func (w *world) decideAs() (stop func()) {
@@ -129,7 +130,7 @@ func (w *world) decideAs() (stop func()) {
 	}
 	s, err := reconcilers.New(c)
 	w.must(err)
-	return w.run(b, s.Run)
+	return servicetest.Run(w, "reconcilers", s.Run, b)
 }
 
 func (w *world) writeAs() (stop func()) {
@@ -144,7 +145,7 @@ func (w *world) writeAs() (stop func()) {
 	}
 	s, err := writer.New(c)
 	w.must(err)
-	return w.run(b, s.Run)
+	return servicetest.Run(w, "writer", s.Run, b)
 }
 
 func (w *world) signer(p sign.Pair) *sign.Signer {

@@ -2,7 +2,6 @@ package integrity_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -121,7 +121,7 @@ func (w *world) watch() (stop func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return w.run(b, s.Run)
+	return servicetest.Run(w, "watcher", s.Run, b)
 }
 
 // decide runs reconcilers until stop is called.
@@ -132,22 +132,7 @@ func (w *world) decide() (stop func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return w.run(b, s.Run)
-}
-
-func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.Errorf("run: %v", err)
-		}
-		_ = b.Close()
-	})
-	w.Cleanup(stop)
-	return stop
+	return servicetest.Run(w, "reconcilers", s.Run, b)
 }
 
 // clerk is the controller that records its views.

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/archive"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/notary"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/port"
@@ -106,18 +107,9 @@ func (s *site) as(user string) *stream.Bus {
 
 // sign runs a notary until the test ends, or until the test calls stop.
 func (s *site) sign(b *stream.Bus) (stop func()) {
-	ctx, cancel := context.WithCancel(s.Context())
 	n := notary.New(b, notary.Options{Signer: s.signer, Known: s.known, Every: 50 * time.Millisecond})
 	s.signing = append(s.signing, n)
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := n.Run(ctx); err != nil {
-			s.Error(err)
-		}
-	})
-	stop = func() { cancel(); running.Wait() }
-	s.Cleanup(stop)
-	return stop
+	return servicetest.Run(s, "notary", n.Run)
 }
 
 // tell stores n deltas of pods, and turns.

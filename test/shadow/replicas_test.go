@@ -1,11 +1,9 @@
 package shadow
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +21,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/beside"
@@ -120,15 +119,7 @@ func lookOnAs(t *testing.T, id string, b *stream.Bus) (leave func()) {
 		Bus: b, ID: id, Controllers: []reconcile.Any{replicaset.Controller}, Code: "test", Settings: shadow.Settings{Patience: time.Second},
 	})
 	must(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := service.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	leave = sync.OnceFunc(func() { cancel(); running.Wait() })
-	t.Cleanup(leave)
+	leave = servicetest.Run(t, "shadow "+id, service.Run)
 	eventually.Complete(t, patience, id+" compares", func() string {
 		for what, check := range service.Checks() {
 			if err := check(); err != nil {

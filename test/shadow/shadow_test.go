@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/record/standing"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/services/reconcilers/beside"
 	"github.com/millrace/millrace/services/reconcilers/controllers/deployment"
 	"github.com/millrace/millrace/services/reconcilers/controllers/replicaset"
@@ -369,14 +369,7 @@ func (s *site) lookOn(t *testing.T, wrong ...mutant) {
 	}
 	service, err := beside.New(config)
 	must(t, err)
-	var running sync.WaitGroup
-	ctx, cancel := withCancel(t)
-	running.Go(func() {
-		if err := service.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(func() { cancel(); running.Wait() })
+	servicetest.Run(t, "the shadow of mutants", service.Run)
 	eventually.Complete(t, patience, "the mutants look on", func() string {
 		for _, check := range service.Checks() {
 			if err := check(); err != nil {

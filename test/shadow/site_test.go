@@ -223,10 +223,6 @@ func (s *site) ready(t *testing.T, namespace, name string, want int32) string {
 
 func quantity(text string) resource.Quantity { return resource.MustParse(text) }
 
-func withCancel(t *testing.T) (context.Context, context.CancelFunc) {
-	return context.WithCancel(context.WithoutCancel(t.Context()))
-}
-
 // open reports whether the shadow still waits for an effect.
 func (s *site) open(t *testing.T) string {
 	t.Helper()

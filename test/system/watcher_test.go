@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,6 +35,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher"
@@ -80,17 +80,7 @@ func (w *watched) watcher(t *testing.T, b bus.Bus, id string) (service *watcher.
 		Kinds: []kinds.Kind{kinds.Pods.Kind, kinds.ConfigMaps.Kind, kinds.Namespaces.Kind},
 	})
 	noError(t, err)
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- service.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("watcher %s: %v", id, err)
-		}
-	})
-	t.Cleanup(stop)
-	return service, stop
+	return service, servicetest.Run(t, "watcher "+id, service.Run)
 }
 
 func (w *watched) log(t *testing.T, kind kinds.Name) (log []events.Delta) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/eventually"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
@@ -45,16 +45,9 @@ func begin(t *testing.T) *world {
 	must(t, err)
 	w := &world{T: t, Recorder: tracetest.New(), kube: kube}
 	b := memory.New(memory.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	t.Cleanup(func() { cancel(); all.Wait() })
 	services := w.services(config, b)
 	for _, s := range services {
-		all.Go(func() {
-			if err := s.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		servicetest.Run(t, fmt.Sprintf("%T", s), s.Run)
 	}
 	for _, s := range services {
 		for name, check := range s.Checks() {

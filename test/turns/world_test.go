@@ -1,7 +1,6 @@
 package turns_test
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -26,6 +25,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -321,7 +321,7 @@ func (w *world) decides() (stop func()) {
 	s, err := reconcilers.New(c)
 	w.must(err)
 	w.alarms = append(w.alarms, s.Collectors()...)
-	return w.run(b, s.Run)
+	return servicetest.Run(w, "reconcilers", s.Run, b)
 }
 
 // writes runs a writer until stop is called.
@@ -338,7 +338,7 @@ func (w *world) writes() (stop func()) {
 	s, err := writer.New(c)
 	w.must(err)
 	w.alarms = append(w.alarms, s.Collectors()...)
-	return w.run(b, s.Run)
+	return servicetest.Run(w, "writer", s.Run, b)
 }
 
 func (w *world) signer(p sign.Pair) *sign.Signer {
@@ -364,21 +364,6 @@ func (w *world) alarmed(counter, value string) (sum int) {
 		sum += int(metrictest.Collect(w, c).Sum(counter, value))
 	}
 	return sum
-}
-
-func (w *world) run(b bus.Bus, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.Errorf("run: %v", err)
-		}
-		_ = b.Close()
-	})
-	w.Cleanup(stop)
-	return stop
 }
 
 // eventually waits until a condition holds, and measures how long that takes.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
+	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -166,14 +166,7 @@ func (s *stage) run(patience time.Duration) *Service {
 		Settings: shadow.Settings{Patience: patience},
 	})
 	must(s.t, err)
-	ctx, cancel := context.WithCancel(s.t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := service.Run(ctx); err != nil {
-			s.t.Error(err)
-		}
-	})
-	s.t.Cleanup(func() { cancel(); running.Wait() })
+	servicetest.Run(s.t, "shadow", service.Run)
 	return service
 }
 
