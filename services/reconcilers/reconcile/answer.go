@@ -123,10 +123,17 @@ func LastOf(s Snapshot, k events.Key, lane events.Lane, own metav1.Object) (o ev
 // does not change with finalizers.
 func Answers(s Snapshot, k events.Key, own metav1.Object) (o events.Outcome, ok bool) {
 	o, ok = LastOf(s, k, events.LaneWrite, own)
-	if !ok || o.ResourceVersion == "" || o.ResourceVersion != own.GetResourceVersion() {
+	if !ok || !IsCurrent(o, own) {
 		return events.Outcome{}, false
 	}
 	return o, true
+}
+
+// IsCurrent reports whether the turn of an outcome of own was decided on own as it is seen now,
+// by resourceVersion. It is for outcomes of which a part is valid for all versions; see [Answers]
+// for the others.
+func IsCurrent(o events.Outcome, own metav1.Object) bool {
+	return o.ResourceVersion != "" && o.ResourceVersion == own.GetResourceVersion()
 }
 
 // LastOfAny returns the newest outcome of a lane, of any object with the key's name. It is

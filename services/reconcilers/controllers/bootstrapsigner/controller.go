@@ -109,7 +109,7 @@ func (v *View) remember(s reconcile.Snapshot, r events.Result, last events.Outco
 	if r.Answer == nil || json.Unmarshal(r.Answer.Note, &n) != nil || n.Tokens != v.Tokens {
 		return
 	}
-	switch same := last.ResourceVersion == v.ConfigMap.ResourceVersion; {
+	switch same := reconcile.IsCurrent(last, v.ConfigMap); {
 	case r.Code == invalid:
 		v.Unfit = same
 	case r.Status == events.DryRun && same, r.OK() && r.Version == v.ConfigMap.ResourceVersion:

@@ -201,8 +201,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 		}
 	}
 	if acted, ok := reconcile.LastOf(s, k, events.LaneWrite, h); ok && len(acted.Results) > 0 {
-		_, current := reconcile.Answers(s, k, h)
-		v.hear(acted.Results[0], acted.At, current)
+		v.hear(acted.Results[0], acted.At, reconcile.IsCurrent(acted, h))
 	}
 	if v.Readings != nil && v.Readings.Scale != nil {
 		v.pick(s)

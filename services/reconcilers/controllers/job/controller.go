@@ -139,7 +139,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	}
 	v := View{Job: job}
 	if last, ok := reconcile.LastOf(s, k, events.LaneStatus, job); ok && !known(job.Spec.CompletionMode) {
-		v.Told = last.ResourceVersion == job.ResourceVersion
+		v.Told = reconcile.IsCurrent(last, job)
 	}
 	for _, p := range reconcile.ControlledBy(s, kinds.Pods, job.UID) {
 		if p.Namespace == job.Namespace {

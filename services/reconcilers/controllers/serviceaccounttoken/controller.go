@@ -170,7 +170,7 @@ func (v *View) remember(last events.Outcome) {
 		case isNone(r, n):
 			v.Other = true
 		case r.Code == invalid:
-			v.Unfit = last.ResourceVersion == v.Secret.ResourceVersion
+			v.Unfit = reconcile.IsCurrent(last, v.Secret)
 		case r.OK() && !n.Proof && !n.Gone:
 			v.Filled = r.Version == v.Secret.ResourceVersion && n.Root == v.Root
 		}

@@ -135,10 +135,10 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	for _, r := range last.Results {
 		v.hear(r, last.At)
 	}
-	if last.ResourceVersion != m.ResourceVersion {
+	if !reconcile.IsCurrent(last, m) {
 		v.Definition = nil // it was the answer of another step
 	}
-	if told, ok := reconcile.LastOf(s, k, events.LaneStatus, m); ok && told.ResourceVersion == m.ResourceVersion && !told.Decided.Before(last.Decided) {
+	if told, ok := reconcile.LastOf(s, k, events.LaneStatus, m); ok && reconcile.IsCurrent(told, m) && !told.Decided.Before(last.Decided) {
 		for _, r := range told.Results {
 			v.hearMarking(r)
 		}

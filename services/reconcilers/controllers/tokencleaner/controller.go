@@ -62,7 +62,7 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 	v := View{Secret: secret}
 	if last, ok := reconcile.LastOf(s, k, events.LaneWrite, secret); ok {
 		for _, r := range last.Results {
-			v.hear(r, last.ResourceVersion == secret.ResourceVersion, last.At)
+			v.hear(r, reconcile.IsCurrent(last, secret), last.At)
 		}
 	}
 	return v, true
