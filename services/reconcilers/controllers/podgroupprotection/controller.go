@@ -28,6 +28,9 @@ import (
 // guard is the finalizer.
 const guard = "scheduling.k8s.io/podgroup-protection"
 
+// protection removes the finalizer; the API server's admission adds it.
+var protection = finalizer.Protection{Kind: kinds.PodGroups.Kind, Finalizer: guard, Noun: "group"}
+
 // Controller is the PodGroup protection controller. A key is a PodGroup.
 var Controller = reconcile.Controller[View]{
 	Name:  "podgroup-protection-controller",
@@ -86,17 +89,14 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 //
 // Upstream: pkg/controller/scheduling/podgroupprotection, processPodGroup.
 func decide(v View, _ time.Time) reconcile.Decision {
-	next := *v.Group // shallow: only the list of finalizers changes, and is made anew
 	switch {
-	case next.DeletionTimestamp == nil:
+	case v.Group.DeletionTimestamp == nil:
 		return reconcile.Nothing("the group is not deleted")
-	case !finalizer.Has(&next, guard):
+	case !finalizer.Has(v.Group, guard):
 		return reconcile.Nothing("the group is deleted, and has no finalizer of this controller")
 	case v.Pod != "":
 		return reconcile.Nothing("the group is deleted, but the pod " + v.Pod + " is in it")
 	default:
-		finalizer.Remove(&next, guard)
-		return reconcile.Do("the group is deleted, and has no pods",
-			reconcile.Update(kinds.PodGroups.Kind, &next, reconcile.IfUnused()))
+		return protection.Release(v.Group, "the group is deleted, and has no pods", reconcile.IfUnused())
 	}
 }

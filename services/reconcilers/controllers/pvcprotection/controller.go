@@ -27,6 +27,9 @@ import (
 // adds it to older ones.
 const guard = "kubernetes.io/pvc-protection"
 
+// protection puts the finalizer on a claim, and removes it.
+var protection = finalizer.Protection{Kind: kinds.PersistentVolumeClaims.Kind, Finalizer: guard, Noun: "claim"}
+
 const (
 	// lasting is how old an answer may be when the claim is released because of it.
 	lasting = 30 * time.Second
@@ -141,18 +144,12 @@ func (v *View) hear(r events.Result, at time.Time) {
 }
 
 func decide(v View, now time.Time) reconcile.Decision {
-	next := *v.Claim // shallow: only the list of finalizers changes, and is made anew
-	deleted, guarded := next.DeletionTimestamp != nil, finalizer.Has(&next, guard)
+	kept, ok := protection.Keep(v.Claim)
 	switch {
-	case !deleted && !guarded:
-		finalizer.Add(&next, guard)
-		return reconcile.Do("the claim is not protected yet", reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next))
-	case !deleted && v.Use.untold(v.Claim):
+	case v.Claim.DeletionTimestamp == nil && finalizer.Has(v.Claim, guard) && v.Use.untold(v.Claim):
 		return v.Use.tell(v.Claim, now)
-	case !deleted:
-		return reconcile.Nothing("the claim is protected")
-	case !guarded:
-		return reconcile.Nothing("the claim is deleted, and has no finalizer of this controller")
+	case ok:
+		return kept
 	case v.Seen.Need(v.Claim):
 		return reconcile.Nothing("the claim is deleted, but a pod uses it")
 	case v.Users == nil:
@@ -162,7 +159,6 @@ func decide(v View, now time.Time) reconcile.Decision {
 	case v.Users.Need(v.Claim), now.Sub(v.At) > lasting:
 		return reconcile.Do("the pods that use the claim may have changed", reconcile.AskUsers(v.Claim))
 	default:
-		finalizer.Remove(&next, guard)
-		return reconcile.Do("the claim is deleted, and no pod uses it", reconcile.Update(kinds.PersistentVolumeClaims.Kind, &next))
+		return protection.Release(v.Claim, "the claim is deleted, and no pod uses it")
 	}
 }

@@ -18,6 +18,9 @@ import (
 // controller adds it to older ones.
 const guard = "kubernetes.io/pv-protection"
 
+// protection puts the finalizer on a volume, and removes it.
+var protection = finalizer.Protection{Kind: kinds.PersistentVolumes.Kind, Finalizer: guard, Noun: "volume"}
+
 // Controller is the volume protection controller.
 var Controller = reconcile.Controller[View]{
 	Name:     "persistentvolume-protection-controller",
@@ -44,20 +47,13 @@ func observe(s reconcile.Snapshot, k events.Key) (View, bool) {
 }
 
 func decide(v View, _ time.Time) reconcile.Decision {
-	next := *v.Volume // shallow: only the list of finalizers changes, and is made anew
-	deleted, guarded := next.DeletionTimestamp != nil, finalizer.Has(&next, guard)
+	kept, ok := protection.Keep(v.Volume)
 	switch {
-	case !deleted && !guarded:
-		finalizer.Add(&next, guard)
-		return reconcile.Do("the volume is not protected yet", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
-	case !deleted:
-		return reconcile.Nothing("the volume is protected")
-	case !guarded:
-		return reconcile.Nothing("the volume is deleted, and has no finalizer of this controller")
-	case next.Status.Phase == corev1.VolumeBound:
+	case ok:
+		return kept
+	case v.Volume.Status.Phase == corev1.VolumeBound:
 		return reconcile.Nothing("the volume is deleted, but a claim is bound to it")
 	default:
-		finalizer.Remove(&next, guard)
-		return reconcile.Do("the volume is deleted, and no claim is bound to it", reconcile.Update(kinds.PersistentVolumes.Kind, &next))
+		return protection.Release(v.Volume, "the volume is deleted, and no claim is bound to it")
 	}
 }

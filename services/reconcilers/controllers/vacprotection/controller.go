@@ -20,6 +20,9 @@ import (
 // guard is the finalizer.
 const guard = "kubernetes.io/vac-protection"
 
+// protection puts the finalizer on a class, and removes it.
+var protection = finalizer.Protection{Kind: kinds.VolumeAttributesClasses.Kind, Finalizer: guard, Noun: "class"}
+
 // Controller is the class protection controller.
 var Controller = reconcile.Controller[View]{
 	Name:  "volumeattributesclass-protection-controller",
@@ -98,20 +101,13 @@ func user(s reconcile.Snapshot, class string) string {
 }
 
 func decide(v View, _ time.Time) reconcile.Decision {
-	next := *v.Class // shallow: only the list of finalizers changes, and is made anew
-	deleted, guarded := next.DeletionTimestamp != nil, finalizer.Has(&next, guard)
+	kept, ok := protection.Keep(v.Class)
 	switch {
-	case !deleted && !guarded:
-		finalizer.Add(&next, guard)
-		return reconcile.Do("the class is not protected yet", reconcile.Update(kinds.VolumeAttributesClasses.Kind, &next))
-	case !deleted:
-		return reconcile.Nothing("the class is protected")
-	case !guarded:
-		return reconcile.Nothing("the class is deleted, and has no finalizer of this controller")
+	case ok:
+		return kept
 	case v.User != "":
 		return reconcile.Nothing("the class is deleted, but " + v.User + " uses it")
 	default:
-		finalizer.Remove(&next, guard)
-		return reconcile.Do("the class is deleted, and is not in use", reconcile.Update(kinds.VolumeAttributesClasses.Kind, &next))
+		return protection.Release(v.Class, "the class is deleted, and is not in use")
 	}
 }
