@@ -213,7 +213,7 @@ func otherScenarios() []Scenario {
 			scene("delete it", func(w *world.World) { w.Delete(apiserver.NamespaceRef("shop"), metav1.DeletePropagationBackground) }),
 		}},
 		{Name: "an autoscaler", Cast: "autoscalers", Asks: true, Script: []world.Scene{
-			deploy(1), scene("there is more to do", func(w *world.World) { w.Loads = map[string]int64{web: 3 * workloads.Each} }),
+			deploy(1), scene("there is more to do", func(w *world.World) { w.Metrics.Loads = map[string]int64{web: 3 * workloads.Each} }),
 			create(kinds.HorizontalPodAutoscalers.Kind, func(w *world.World) *autoscalingv2.HorizontalPodAutoscaler {
 				return &autoscalingv2.HorizontalPodAutoscaler{
 					TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v2", Kind: "HorizontalPodAutoscaler"},

@@ -102,7 +102,7 @@ func (b *Blow) Step(w *world.World) {
 	if step != b.At {
 		return
 	}
-	w.Stirred = w.Now // a world that never sleeps has its quiet time after the fault
+	w.Rest.Stirred = w.Now // a world that never sleeps has its quiet time after the fault
 	switch b.What {
 	case KillReconcilers:
 		w.KillReplica(0)

@@ -173,7 +173,7 @@ func unused(w *cluster.Cluster, s *corev1.Secret) bool {
 // tokens, and changes a token only when its time has come.
 func Cleaned(g *cluster.Guard, old, now metav1.Object) {
 	was, ok := old.(*corev1.Secret)
-	if !ok || g.Restoring || !g.World.Runs("legacy-serviceaccount-token-cleaner-controller") {
+	if !ok || g.Record.Restoring || !g.World.Runs("legacy-serviceaccount-token-cleaner-controller") {
 		return
 	}
 	next, there := now.(*corev1.Secret)

@@ -122,10 +122,10 @@ func permit(w *cluster.Cluster) {
 	w.API.Allows = func(asked authorizationv1.SubjectAccessReviewSpec, _ time.Time) bool {
 		return may && asked.User == bootstrap && asked.ResourceAttributes.Subresource == "nodeclient"
 	}
-	if w.Joins {
-		w.Joined = w.Now
+	if w.Access.Joins {
+		w.Access.Joined = w.Now
 	}
-	w.Joins = may
+	w.Access.Joins = may
 }
 
 func judgedAs(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
@@ -137,14 +137,14 @@ func judgedAs(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.R
 // no rule of that signer (C2).
 func Answered(g *cluster.Guard, old, now metav1.Object) {
 	was, ok := old.(*certificatesv1.CertificateSigningRequest)
-	if !ok || g.Restoring || g.Doing == nil {
+	if !ok || g.Record.Restoring || g.Turns.Doing == nil {
 		return
 	}
 	r, there := now.(*certificatesv1.CertificateSigningRequest)
 	if !there {
 		switch {
 		case worn(g.World, was):
-		case g.Passed(g.Doing.Turn, time.Hour):
+		case g.Passed(g.Turns.Doing.Turn, time.Hour):
 			g.Spare(cluster.ClockAhead)
 		default:
 			g.Breaks("C2", "%s goes before its time: %+v", was.Name, was.Status)
@@ -156,8 +156,8 @@ func Answered(g *cluster.Guard, old, now metav1.Object) {
 		if judgedAs(was, certificatesv1.CertificateDenied) || was.Spec.SignerName != csr.KubeletClient || string(was.Spec.Request) != string(ofNode) {
 			g.Breaks("C2", "%s of %s is approved: %+v", was.Name, was.Spec.SignerName, was.Status.Conditions)
 		}
-		if w := g.World; !w.Joins && (w.Joined.IsZero() || w.Now.Sub(w.Joined) > believed) {
-			g.Breaks("C2", "%s is approved, and its requester has no permission since %v", was.Name, w.Joined)
+		if w := g.World; !w.Access.Joins && (w.Access.Joined.IsZero() || w.Now.Sub(w.Access.Joined) > believed) {
+			g.Breaks("C2", "%s is approved, and its requester has no permission since %v", was.Name, w.Access.Joined)
 		}
 	}
 }

@@ -44,60 +44,99 @@ type CronRun struct {
 // SinceLook reports whether an object was created after the writer of a turn checked for
 // obstacles.
 func (g *Guard) SinceLook(c *Taken, obj metav1.Object) bool {
-	looked, ever := g.Looked[c.At()]
-	return ever && g.MadeAt[obj.GetUID()] > looked
+	looked, ever := g.Turns.Looked[c.At()]
+	return ever && g.Record.MadeAt[obj.GetUID()] > looked
 }
 
 // Guard is the record that rules read whenever something happens that could break them. It
-// keeps counts, so that a check costs the same in a large world.
+// keeps counts, so that a check costs the same in a large world. Each of its parts is of one
+// group of rules.
 type Guard struct {
 	World *Cluster
 
+	Turns  turns
+	Record record
+
+	Pods        pods
+	Jobs        jobs
+	Autoscalers autoscalers
+	Metadata    metadata
+	Storage     storage
+	Network     network
+	Devices     devices
+}
+
+// turns is what turns decided, and what writers did about them.
+type turns struct {
+	Doing       *Taken                 // the turn whose request is being carried out
+	Wrong       bool                   // the current delete would hit another uid than was decided on
+	Decided     int                    // decisions
+	Seen        map[TurnOf]*Look       // the view of each write turn
+	Act         map[ActLane]uint64     // the last write turn of each key
+	Ahead       map[ActLane]time.Time  // when each was last decided by a clock that is ahead
+	Generations map[Asker]int64        // the newest generation that a controller acted on
+	Writes      map[events.Ref]int     // since something other than a controller acted
+	Batches     map[claim.Place]*Batch // the results of a turn's creates
+	Looked      map[claim.Place]int64  // when the writer of a turn last checked for obstacles
+}
+
+// record is what the API server stored, and what the logs told of it.
+type record struct {
+	Logs   map[kinds.Name]*Heard
+	Epochs map[uint64]time.Time // when each was first recorded
+	// Restoring: the current changes are those of a restore. Restored: there has been one.
+	Restoring, Restored bool
+	Changes             int                 // of objects
+	MadeAt              map[types.UID]int64 // the version of the storage at which each object was created
+}
+
+// pods is what became of pods, and which of them there are.
+type pods struct {
 	Live    map[types.UID]map[types.UID]bool // the live pods of each owner
 	Sets    map[types.UID]map[types.UID]int  // of a Deployment: what each of its ReplicaSets asks for
 	Brought map[types.UID]bool               // pods that their owner has not created, or has lost once
 	Ended   map[types.UID]string             // by which controller a pod was deleted; "": none
-	Doing   *Taken                           // the turn whose request is being carried out
-	Pods    []time.Time                      // when pods were created, for the rate
+	Created []time.Time                      // when pods were created, for the rate
+}
 
-	Work map[types.UID]*Ledger // of a Job: what became of its pods
+// jobs is what became of Jobs and CronJobs.
+type jobs struct {
+	Work   map[types.UID]*Ledger   // of a Job: what became of its pods
+	Stayed map[events.Ref]bool     // Jobs whose delete failed, as far as a writer was told
+	Begun  map[CronRun]bool        // the times of CronJobs that have had their run
+	Names  map[string]bool         // of Jobs that were refused because another one had the name
+	Other  map[types.UID]time.Time // when a CronJob was given another schedule
+}
 
-	Rounds  map[Round]int32 // of an autoscaler: which number of replicas was judged
+// autoscalers is what autoscalers judged and wrote.
+type autoscalers struct {
+	Rounds  map[Round]int32 // which number of replicas was judged
 	Written map[Round]bool
-	Moves   map[Asker][]Move   // of an autoscaler: what it wrote
-	Advised map[Asker][]Advice // and what its readings asked for
+	Moves   map[Asker][]Move   // what an autoscaler wrote
+	Advised map[Asker][]Advice // what its readings asked for
+}
 
-	Missed map[string]int64 // API servers: the version of the storage at which they were seen without a lease
+// metadata is what API servers and migrations of the storage did.
+type metadata struct {
+	Missed   map[string]int64  // API servers: the version of the storage at which they were seen without a lease
+	Encoding map[types.UID]int // of a migration: the encoding of objects when it began
+}
 
-	Act         map[ActLane]uint64    // the last write turn of each key
-	Ahead       map[ActLane]time.Time // when each was last decided by a clock that is ahead
-	Generations map[Asker]int64       // the newest generation that a controller acted on
-	Wrong       bool                  // the current delete would hit another uid than was decided on
+// storage is what pods were told about their volumes.
+type storage struct {
+	Warned map[Warning]Warned // when each warning was given last
+}
 
-	Logs    map[kinds.Name]*Heard
-	Epochs  map[uint64]time.Time // when each was first recorded
-	Decided int                  // decisions
-	Seen    map[TurnOf]*Look     // the view of each write turn
-	// Restoring: the current changes are those of a restore.
-	Restoring bool
-	Restored  bool // there has been one
+// network is which nodes have ranges of addresses.
+type network struct {
+	RangedAt map[types.UID]int64  // the version of the storage at which each node got its ranges
+	RangedBy map[types.UID]string // by which controller; empty: by another program
+}
 
-	Writes  map[events.Ref]int      // since something other than a controller acted
-	Begun   map[CronRun]bool        // the times of CronJobs that have had their run
-	Names   map[string]bool         // of Jobs that were refused because another one had the name
-	Other   map[types.UID]time.Time // when a CronJob was given another schedule
-	Batches map[claim.Place]*Batch  // the results of a turn's creates
-
-	MadeAt   map[types.UID]int64     // the version of the storage at which each object was created
-	Looked   map[claim.Place]int64   // when the writer of a turn last checked for obstacles
-	RangedAt map[types.UID]int64     // the version of the storage at which each node got its ranges
-	RangedBy map[types.UID]string    // by which controller; empty: by another program
-	Encoding map[types.UID]int       // of a migration: the encoding of objects when it began
-	Stayed   map[events.Ref]bool     // Jobs whose delete failed, as far as a writer was told
-	Driven   map[types.UID]time.Time // when pods last had to leave their devices
-	Cracked  map[string]time.Time    // when devices last evicted pods, if there were any
-	Changes  int                     // of objects
-	Warned   map[Warning]Warned      // when each warning was given last
+// devices is which pods had to leave their devices.
+type devices struct {
+	Driven  map[types.UID]time.Time // when pods last had to
+	Cracked map[string]time.Time    // when devices last evicted pods, if there were any
 }
 
 // Asker is a controller that acts on an object. Two controllers of one object have no order:
@@ -157,18 +196,30 @@ func First(told []Telling, version string) (sequence uint64, ok bool) {
 // NewGuard returns an empty record about a cluster that serves the kinds.
 func NewGuard(w *Cluster, served []kinds.Kind) *Guard {
 	g := &Guard{
-		World: w, Live: map[types.UID]map[types.UID]bool{}, Sets: map[types.UID]map[types.UID]int{},
-		Brought: map[types.UID]bool{}, Ended: map[types.UID]string{}, Act: map[ActLane]uint64{}, Ahead: map[ActLane]time.Time{}, Work: map[types.UID]*Ledger{},
-		Missed: map[string]int64{}, Rounds: map[Round]int32{}, Written: map[Round]bool{}, Moves: map[Asker][]Move{},
-		Generations: map[Asker]int64{}, Logs: map[kinds.Name]*Heard{}, Epochs: map[uint64]time.Time{},
-		Seen: map[TurnOf]*Look{}, Advised: map[Asker][]Advice{},
-		Writes: map[events.Ref]int{}, Batches: map[claim.Place]*Batch{},
-		Begun: map[CronRun]bool{}, Other: map[types.UID]time.Time{}, Names: map[string]bool{},
-		MadeAt: map[types.UID]int64{}, Looked: map[claim.Place]int64{}, RangedAt: map[types.UID]int64{}, RangedBy: map[types.UID]string{}, Stayed: map[events.Ref]bool{}, Driven: map[types.UID]time.Time{}, Cracked: map[string]time.Time{}, Encoding: map[types.UID]int{},
-		Warned: map[Warning]Warned{},
+		World: w,
+		Turns: turns{
+			Seen: map[TurnOf]*Look{}, Act: map[ActLane]uint64{}, Ahead: map[ActLane]time.Time{}, Generations: map[Asker]int64{},
+			Writes: map[events.Ref]int{}, Batches: map[claim.Place]*Batch{}, Looked: map[claim.Place]int64{},
+		},
+		Record: record{Logs: map[kinds.Name]*Heard{}, Epochs: map[uint64]time.Time{}, MadeAt: map[types.UID]int64{}},
+		Pods: pods{
+			Live: map[types.UID]map[types.UID]bool{}, Sets: map[types.UID]map[types.UID]int{},
+			Brought: map[types.UID]bool{}, Ended: map[types.UID]string{},
+		},
+		Jobs: jobs{
+			Work: map[types.UID]*Ledger{}, Stayed: map[events.Ref]bool{},
+			Begun: map[CronRun]bool{}, Names: map[string]bool{}, Other: map[types.UID]time.Time{},
+		},
+		Autoscalers: autoscalers{
+			Rounds: map[Round]int32{}, Written: map[Round]bool{}, Moves: map[Asker][]Move{}, Advised: map[Asker][]Advice{},
+		},
+		Metadata: metadata{Missed: map[string]int64{}, Encoding: map[types.UID]int{}},
+		Storage:  storage{Warned: map[Warning]Warned{}},
+		Network:  network{RangedAt: map[types.UID]int64{}, RangedBy: map[types.UID]string{}},
+		Devices:  devices{Driven: map[types.UID]time.Time{}, Cracked: map[string]time.Time{}},
 	}
 	for _, k := range served {
-		g.Logs[k.Name] = &Heard{Told: map[events.Ref][]Telling{}, Lost: map[events.Ref][]Telling{}}
+		g.Record.Logs[k.Name] = &Heard{Told: map[events.Ref][]Telling{}, Lost: map[events.Ref][]Telling{}}
 	}
 	return g
 }
@@ -213,14 +264,14 @@ func ControllerOf(obj metav1.Object) types.UID {
 // Passed reports whether a clock that is ahead, for which more time has passed, decided about a
 // key within the given time.
 func (g *Guard) Passed(t events.Turn, within time.Duration) bool {
-	at, ever := g.Ahead[ActLane{t.Controller, t.Key}]
+	at, ever := g.Turns.Ahead[ActLane{t.Controller, t.Key}]
 	return ever && g.World.Now.Sub(at) <= within
 }
 
 // Lost forgets what the log of a kind, or its whole content, may say again: everything after
 // the last place that readers still find.
 func (g *Guard) Lost(kind kinds.Name, last uint64) {
-	log := g.Logs[kind]
+	log := g.Record.Logs[kind]
 	log.losses = append(log.losses, loss{g.World.Now, last})
 	for ref, told := range log.Told {
 		log.Told[ref] = slices.DeleteFunc(told, func(t Telling) bool {
@@ -241,7 +292,7 @@ type loss struct {
 
 // LostSince reports whether a log has lost something that a turn has seen.
 func (g *Guard) LostSince(t events.Turn, kind kinds.Name) bool {
-	return slices.ContainsFunc(g.Logs[kind].losses, func(l loss) bool { return !l.at.Before(t.Now) && l.last < t.Seen[kind] })
+	return slices.ContainsFunc(g.Record.Logs[kind].losses, func(l loss) bool { return !l.at.Before(t.Now) && l.last < t.Seen[kind] })
 }
 
 // Ledger is the real results of the pods of a Job.
@@ -271,4 +322,4 @@ type Batch struct {
 }
 
 // Stirred records that something other than a controller acted.
-func (g *Guard) Stirred() { clear(g.Writes) }
+func (g *Guard) Stirred() { clear(g.Turns.Writes) }

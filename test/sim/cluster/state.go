@@ -50,33 +50,56 @@ type Cluster struct {
 	Promises     map[string]func(events.Command) bool // the commands that each controller may give
 	API          *apiserver.API
 	Bus          *streams.Bus
-	Changes      int      // operations of users that are left
-	Faults       int      // faults that are left
-	Work         []func() // what nodes and drivers can do now
-	Dirty        bool     // the nodes' work has to be collected
-	Stuck        bool     // a watch cache stood still until nothing else was left to do
-	Began        bool     // a replica began in the middle, and read each kind up to another moment
-	Late         bool     // only time will correct what was excepted for that, or for a clock
-	Transcript   []string
-	Broken       error
-	Counts       Tally
-	Guard        *Guard
-	Kubelets     map[string]*Kubelet
-	Renewals     int                  // writes of leases, which never end
-	Renewed      time.Time            // when the API server last renewed its own lease
-	Drove        map[string]time.Time // when a node of each zone last began to evict its pods
-	Lull         time.Time            // until when users pause
-	Loads        map[string]int64     // the load of the pods of a Deployment, in thousandths
-	Blind        time.Time            // until when the metrics are unknown
-	Crosses      int                  // how often another client writes between a read and a write
-	Wrote        int                  // the number of writes when a client last wrote
-	Stirred      time.Time
-	Store        *Drivers  // nil without storage
-	Joins        bool      // joining nodes may have certificates
-	Joined       time.Time // until when they might, before that was revoked
+
+	Guard      *Guard
+	Transcript []string
+	Broken     error
+	Counts     Tally
+
+	Changes int       // operations of users that are left
+	Faults  int       // faults that are left
+	Lull    time.Time // until when users pause
+	Work    []func()  // what nodes and drivers can do now
+	Dirty   bool      // the nodes' work has to be collected
+
+	Rest    rest
+	Nodes   nodes
+	Metrics metrics
+	Access  access
+	Store   *Drivers // nil without storage
 	// Prepared holds the pods that have begun to use a device, each with the claim that gives
 	// it the device.
 	Prepared map[string]map[types.UID]types.UID
+}
+
+// rest is what is known of a world that comes to rest.
+type rest struct {
+	Stuck   bool // a watch cache stood still until nothing else was left to do
+	Began   bool // a replica began in the middle, and read each kind up to another moment
+	Late    bool // only time will correct what was excepted for that, or for a clock
+	Wrote   int  // the number of writes when a client last wrote
+	Stirred time.Time
+}
+
+// nodes is what nodes, and the API server itself, tell of themselves.
+type nodes struct {
+	Kubelets map[string]*Kubelet
+	Renewals int                  // writes of leases, which never end
+	Renewed  time.Time            // when the API server last renewed its own lease
+	Drove    map[string]time.Time // when a node of each zone last began to evict its pods
+}
+
+// metrics is what autoscalers read, and what their scales meet.
+type metrics struct {
+	Loads   map[string]int64 // the load of the pods of a Deployment, in thousandths
+	Blind   time.Time        // until when the metrics are unknown
+	Crosses int              // how often another client writes between a read and a write
+}
+
+// access is what joining nodes may have.
+type access struct {
+	Joins  bool      // they may have certificates
+	Joined time.Time // until when they might, before that was revoked
 }
 
 // Roll is a random number below n; 0 in a scripted world.

@@ -216,7 +216,7 @@ func wordsOf(pools []resourcev1alpha3.PoolStatus, count int) string {
 func PoolsTold(g *cluster.Guard, old, now metav1.Object) {
 	was, before := old.(*resourcev1alpha3.ResourcePoolStatusRequest)
 	next, there := now.(*resourcev1alpha3.ResourcePoolStatusRequest)
-	if before && there && !g.Restoring && was.Status != nil && (next.Status == nil || !apiserver.Same(was.Status, next.Status)) {
+	if before && there && !g.Record.Restoring && was.Status != nil && (next.Status == nil || !apiserver.Same(was.Status, next.Status)) {
 		g.Breaks("P1", "%s was told %+v, and is told %+v", was.Name, was.Status, next.Status)
 	}
 }

@@ -38,7 +38,7 @@ func mayRun(pod *corev1.Pod) bool {
 // that name it.
 func ClaimedDevices(g *cluster.Guard, old, now metav1.Object) {
 	was, ok := old.(*resourcev1.ResourceClaim)
-	if !ok || g.Restoring || g.Doing == nil || !HasDevices(g.World) {
+	if !ok || g.Record.Restoring || g.Turns.Doing == nil || !HasDevices(g.World) {
 		return
 	}
 	next, there := now.(*resourcev1.ResourceClaim)
@@ -143,7 +143,7 @@ func crackedSince(w *cluster.Cluster, device string) (all []time.Time) {
 func crackedOf(w *cluster.Cluster, pod *corev1.Pod, after time.Time) bool {
 	claim := claimOfPod(w, pod)
 	return claim != nil && claim.Status.Allocation != nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
-		return len(r.Tolerations) == 0 && w.Guard.Cracked[r.Device].After(after)
+		return len(r.Tolerations) == 0 && w.Guard.Devices.Cracked[r.Device].After(after)
 	})
 }
 
@@ -154,13 +154,13 @@ func DrivenNow(g *cluster.Guard) {
 	}
 	for _, device := range []string{"chip-0", "chip-1"} {
 		if len(crackedSince(g.World, device)) > 0 {
-			g.Cracked[device] = g.World.Now
+			g.Devices.Cracked[device] = g.World.Now
 		}
 	}
 	for _, obj := range g.World.API.List(kinds.Pods.Name) {
 		pod := obj.(*corev1.Pod)
 		if at, ok := drivenSince(g.World, pod); ok && !at.After(g.World.Now) {
-			g.Driven[pod.UID] = g.World.Now
+			g.Devices.Driven[pod.UID] = g.World.Now
 		}
 	}
 }
@@ -170,7 +170,7 @@ func DrivenNow(g *cluster.Guard) {
 func LeavesDevice(g *cluster.Guard, c *cluster.Taken, pod *corev1.Pod) {
 	const late = cluster.MaxAge + time.Minute
 	DrivenNow(g)
-	switch last, ever := g.Driven[pod.UID]; {
+	switch last, ever := g.Devices.Driven[pod.UID]; {
 	case ever && g.World.Now.Sub(last) <= late:
 	case crackedOf(g.World, pod, g.World.Now.Add(-late)):
 		g.Spare(cluster.CrackedBefore)

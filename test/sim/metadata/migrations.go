@@ -57,19 +57,19 @@ func migrationSays(m *storagemigrationv1beta1.StorageVersionMigration, what stor
 func Migrated(g *cluster.Guard, old, now metav1.Object) {
 	m, ok := now.(*storagemigrationv1beta1.StorageVersionMigration)
 	was, before := old.(*storagemigrationv1beta1.StorageVersionMigration)
-	if !ok || !before || g.Restoring || g.Doing == nil {
+	if !ok || !before || g.Record.Restoring || g.Turns.Doing == nil {
 		return
 	}
 	api := g.World.API
 	if migrationSays(m, storagemigrationv1beta1.MigrationRunning) && !migrationSays(was, storagemigrationv1beta1.MigrationRunning) {
-		g.Encoding[m.UID] = api.Encoding
+		g.Metadata.Encoding[m.UID] = api.Encoding
 	}
 	if !migrationSays(m, storagemigrationv1beta1.MigrationSucceeded) || migrationSays(was, storagemigrationv1beta1.MigrationSucceeded) {
 		return
 	}
 	for _, obj := range api.List(kinds.NameOf(m.Spec.Resource.Group, m.Spec.Resource.Resource)) {
-		if as := api.Encoded[apiserver.StoredAs(obj)]; as < g.Encoding[m.UID] {
-			g.Breaks("M1", "%s has succeeded, and %s/%s is stored in encoding %d, not %d", m.Name, obj.GetNamespace(), obj.GetName(), as, g.Encoding[m.UID])
+		if as := api.Encoded[apiserver.StoredAs(obj)]; as < g.Metadata.Encoding[m.UID] {
+			g.Breaks("M1", "%s has succeeded, and %s/%s is stored in encoding %d, not %d", m.Name, obj.GetNamespace(), obj.GetName(), as, g.Metadata.Encoding[m.UID])
 		}
 	}
 }

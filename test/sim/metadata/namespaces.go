@@ -33,7 +33,7 @@ func useNamespace(w *cluster.Cluster) {
 
 // Emptied checks a deleted namespace: nothing may be left in it.
 func Emptied(g *cluster.Guard, ns metav1.Object) {
-	if g.Restoring {
+	if g.Record.Restoring {
 		return
 	}
 	for _, c := range g.World.API.Kinds {

@@ -192,8 +192,8 @@ func WithinLimits(w *cluster.Cluster) error {
 		said, want := lists[0], lists[1]
 		for name, amount := range want {
 			if told, ok := said[name]; !ok || told.Cmp(amount) != 0 || len(said) != len(want) {
-				if (w.Stuck || w.Began) && what == "uses" && !w.Late {
-					w.Late = true
+				if (w.Rest.Stuck || w.Rest.Began) && what == "uses" && !w.Rest.Late {
+					w.Rest.Late = true
 					w.Guard.Spare(cluster.CountedLate)
 					return nil
 				}

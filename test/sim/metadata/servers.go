@@ -120,7 +120,7 @@ func Leased(w *cluster.Cluster, server string) bool {
 // removed had no lease when asked for, since the StorageVersion last changed.
 func Forgets(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 	if r.Kind == kinds.Leases.Name && r.Verb == plan.Read && !Leased(g.World, r.Name) {
-		g.Missed[r.Name] = g.World.API.Version
+		g.Metadata.Missed[r.Name] = g.World.API.Version
 	}
 	now, ok := g.World.API.Get(storageRef(r.Name)).(*apiserverinternalv1alpha1.StorageVersion)
 	if r.Kind != kinds.StorageVersions.Name || !r.Verb.Writes() || !ok {
@@ -137,7 +137,7 @@ func Forgets(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 	}
 	for _, s := range now.Status.StorageVersions {
 		its := func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == s.APIServerID }
-		if at := g.Missed[s.APIServerID]; !slices.ContainsFunc(next.Status.StorageVersions, its) && at < apiserver.Number(now.ResourceVersion) {
+		if at := g.Metadata.Missed[s.APIServerID]; !slices.ContainsFunc(next.Status.StorageVersions, its) && at < apiserver.Number(now.ResourceVersion) {
 			g.Breaks("A4", "turn %d takes %s out of version %s of %s, and was never told that it is gone", c.Sequence, s.APIServerID, now.ResourceVersion, r.Name)
 		}
 	}

@@ -126,14 +126,14 @@ func rangesOfServices(w *cluster.Cluster) (all []*networkingv1.ServiceCIDR) {
 func Looks(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 	search := r.Verb == plan.Search && (r.Subresource == query.SubUsers || r.Subresource == query.SubRanges)
 	if search || r.Verb == plan.Look && r.Owner != nil && r.Owner.Kind == kinds.Nodes.Kind.Kind {
-		g.Looked[c.At()] = g.World.API.Version
+		g.Turns.Looked[c.At()] = g.World.API.Version
 	}
 }
 
 // LetsGo checks a group or a range that has lost its finalizer: it has no pod, and no address
 // (I12). No writer can know of a pod that is created between its check and its request.
 func LetsGo(g *cluster.Guard, old, now metav1.Object) {
-	if old == nil || g.Doing == nil || g.Restoring {
+	if old == nil || g.Turns.Doing == nil || g.Record.Restoring {
 		return
 	}
 	switch o := old.(type) {
@@ -144,7 +144,7 @@ func LetsGo(g *cluster.Guard, old, now metav1.Object) {
 		for _, obj := range g.World.API.List(kinds.Pods.Name) {
 			switch pod := obj.(*corev1.Pod); {
 			case !query.InPodGroup(pod, o.Name):
-			case g.SinceLook(g.Doing, pod):
+			case g.SinceLook(g.Turns.Doing, pod):
 				g.Spare(cluster.UsedMeanwhile)
 			default:
 				g.Breaks("I12", "group %s is let go, and %s is in it", o.Name, pod.Name)
@@ -167,7 +167,7 @@ func rangeGoes(g *cluster.Guard, o *networkingv1.ServiceCIDR) {
 		})
 		switch {
 		case kept || !query.InRange(o, a):
-		case g.Passed(g.Doing.Turn, time.Hour) && g.SinceLook(g.Doing, address):
+		case g.Passed(g.Turns.Doing.Turn, time.Hour) && g.SinceLook(g.Turns.Doing, address):
 			g.Spare(cluster.ClockAhead)
 		default:
 			g.Breaks("I12", "range %s goes, and the address %s is in no other", o.Name, address.GetName())

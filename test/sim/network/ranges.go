@@ -95,24 +95,24 @@ func Ranged(g *cluster.Guard, old, now metav1.Object) {
 	was, _ := old.(*corev1.Node)
 	n, ok := now.(*corev1.Node)
 	if ok && (was == nil || !slices.Equal(was.Spec.PodCIDRs, n.Spec.PodCIDRs)) {
-		g.RangedAt[n.UID] = g.World.API.Version
-		g.RangedBy[n.UID] = ""
-		if g.Doing != nil {
-			g.RangedBy[n.UID] = g.Doing.Turn.Controller
+		g.Network.RangedAt[n.UID] = g.World.API.Version
+		g.Network.RangedBy[n.UID] = ""
+		if g.Turns.Doing != nil {
+			g.Network.RangedBy[n.UID] = g.Turns.Doing.Turn.Controller
 		}
 	}
-	if !ok || g.Doing == nil || g.Restoring || was == nil || slices.Equal(was.Spec.PodCIDRs, n.Spec.PodCIDRs) {
+	if !ok || g.Turns.Doing == nil || g.Record.Restoring || was == nil || slices.Equal(was.Spec.PodCIDRs, n.Spec.PodCIDRs) {
 		return
 	}
 	for _, text := range n.Spec.PodCIDRs {
 		name := sharer(g.World, n.Name, text)
 		other, shared := g.World.API.Get(cluster.NodeRef(name)).(*corev1.Node)
-		switch looked := g.Looked[g.Doing.At()]; {
+		switch looked := g.Turns.Looked[g.Turns.Doing.At()]; {
 		case !shared:
-		case g.RangedBy[other.UID] == "" && g.RangedAt[other.UID] > looked:
+		case g.Network.RangedBy[other.UID] == "" && g.Network.RangedAt[other.UID] > looked:
 			g.Spare(cluster.RangeMeanwhile)
 		default:
-			g.Breaks("N1", "turn %d gives %s to %s, and %s has %v", g.Doing.Sequence, text, n.Name, name, other.Spec.PodCIDRs)
+			g.Breaks("N1", "turn %d gives %s to %s, and %s has %v", g.Turns.Doing.Sequence, text, n.Name, name, other.Spec.PodCIDRs)
 		}
 	}
 }

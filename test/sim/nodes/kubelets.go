@@ -34,10 +34,10 @@ const (
 )
 
 func kubelet(w *cluster.Cluster, name string) *cluster.Kubelet {
-	if w.Kubelets == nil {
-		w.Kubelets = map[string]*cluster.Kubelet{}
+	if w.Nodes.Kubelets == nil {
+		w.Nodes.Kubelets = map[string]*cluster.Kubelet{}
 	}
-	return w.Kubelets[name]
+	return w.Nodes.Kubelets[name]
 }
 
 func someKubelet(w *cluster.Cluster) (name string, k *cluster.Kubelet) {
@@ -51,7 +51,7 @@ func newKubelet(w *cluster.Cluster) {
 		return
 	}
 	zone := fmt.Sprint("zone-", w.Roll(2))
-	w.Kubelets[name] = &cluster.Kubelet{Zone: zone}
+	w.Nodes.Kubelets[name] = &cluster.Kubelet{Zone: zone}
 	w.Note("user: a node %s in %s", name, zone)
 	w.Create(cluster.NodeRef(name), &corev1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -116,20 +116,20 @@ func freeze(w *cluster.Cluster) {
 		w.Advance(w.Now.Add(RenewEvery))
 		Liveness(w)
 	}
-	w.Stirred = w.Now // the other processes only now begin to see the changes
+	w.Rest.Stirred = w.Now // the other processes only now begin to see the changes
 }
 
 // Liveness has the kubelets report their state, and the API server renew its lease.
 func Liveness(w *cluster.Cluster) {
-	if len(w.Kubelets) == 0 || w.API.Of(kinds.Leases.Name) == nil {
+	if len(w.Nodes.Kubelets) == 0 || w.API.Of(kinds.Leases.Name) == nil {
 		return
 	}
-	if w.Now.Sub(w.Renewed) >= RenewEvery {
-		w.Renewed = w.Now
+	if w.Now.Sub(w.Nodes.Renewed) >= RenewEvery {
+		w.Nodes.Renewed = w.Now
 		renew(w, "kube-system", ours)
 	}
-	for _, name := range sortedNames(w.Kubelets) {
-		k := w.Kubelets[name]
+	for _, name := range sortedNames(w.Nodes.Kubelets) {
+		k := w.Nodes.Kubelets[name]
 		if k.Stopped || w.Now.Sub(k.Renewed) < RenewEvery {
 			continue
 		}
@@ -149,11 +149,11 @@ func Liveness(w *cluster.Cluster) {
 // Remember removes kubelets whose nodes do not exist after a restore, and takes from the other
 // nodes for how long they have been evicting pods.
 func Remember(w *cluster.Cluster) {
-	for _, name := range sortedNames(w.Kubelets) {
-		k := w.Kubelets[name]
+	for _, name := range sortedNames(w.Nodes.Kubelets) {
+		k := w.Nodes.Kubelets[name]
 		n, there := w.API.Get(cluster.NodeRef(name)).(*corev1.Node)
 		if !there {
-			delete(w.Kubelets, name)
+			delete(w.Nodes.Kubelets, name)
 			continue
 		}
 		k.Driving = time.Time{}
@@ -167,7 +167,7 @@ func Remember(w *cluster.Cluster) {
 
 func renew(w *cluster.Cluster, space, name string) {
 	ref := events.Ref{Kind: kinds.Leases.Name, Namespace: space, Name: name}
-	w.Renewals++
+	w.Nodes.Renewals++
 	at := metav1.NewMicroTime(w.Now)
 	if w.API.Get(ref) == nil {
 		w.Create(ref, &coordinationv1.Lease{
@@ -210,10 +210,10 @@ func sortedNames(all map[string]*cluster.Kubelet) []string {
 func Node(g *cluster.Guard, old, now metav1.Object) {
 	before, _ := old.(*corev1.Node)
 	n, there := now.(*corev1.Node)
-	if !there || kubelet(g.World, n.Name) == nil || g.Restoring {
+	if !there || kubelet(g.World, n.Name) == nil || g.Record.Restoring {
 		return
 	}
-	w, k := g.World, g.World.Kubelets[n.Name]
+	w, k := g.World, g.World.Nodes.Kubelets[n.Name]
 	if c := Readiness(n); c != nil && c.Status == corev1.ConditionUnknown && (before == nil || Readiness(before) == nil || Readiness(before).Status != c.Status) {
 		heard := k.Renewed
 		if heard.Equal(w.Now) { // the heartbeat is on its way to the replica that decided this
@@ -221,7 +221,7 @@ func Node(g *cluster.Guard, old, now metav1.Object) {
 			g.Spare(cluster.HeardNow)
 		}
 		if silent := w.Now.Sub(heard); silent > grace {
-		} else if g.Doing != nil && wasSilent(g, g.Doing.Turn, n.Name) {
+		} else if g.Turns.Doing != nil && wasSilent(g, g.Turns.Doing.Turn, n.Name) {
 			g.Spare(cluster.SilentThen)
 		} else {
 			g.Breaks("F24", "%s is said to be silent, and was heard %v ago", n.Name, silent)
@@ -231,16 +231,16 @@ func Node(g *cluster.Guard, old, now metav1.Object) {
 	switch {
 	case drives && k.Driving.IsZero():
 		k.Driving = w.Now
-		if last := w.Drove[k.Zone]; last.IsZero() || w.Now.Sub(last) >= evictEvery {
-		} else if g.Doing != nil && g.Passed(g.Doing.Turn, evictEvery) {
+		if last := w.Nodes.Drove[k.Zone]; last.IsZero() || w.Now.Sub(last) >= evictEvery {
+		} else if g.Turns.Doing != nil && g.Passed(g.Turns.Doing.Turn, evictEvery) {
 			g.Spare(cluster.ClockAhead)
 		} else {
 			g.Breaks("F24", "%s is to lose its pods %v after another node of %s", n.Name, w.Now.Sub(last), k.Zone)
 		}
-		if w.Drove == nil {
-			w.Drove = map[string]time.Time{}
+		if w.Nodes.Drove == nil {
+			w.Nodes.Drove = map[string]time.Time{}
 		}
-		w.Drove[k.Zone] = w.Now
+		w.Nodes.Drove[k.Zone] = w.Now
 	case !drives && !k.Driving.IsZero():
 		if w.Now.Sub(k.Driving) >= patient {
 			k.Driven = w.Now
@@ -266,14 +266,14 @@ func wasSilent(g *cluster.Guard, t events.Turn, name string) bool {
 // deletes them.
 func Guest(g *cluster.Guard, old, now metav1.Object) {
 	before, _ := old.(*corev1.Pod)
-	if before == nil || before.DeletionTimestamp != nil || now != nil && now.GetDeletionTimestamp() == nil || g.Restoring {
+	if before == nil || before.DeletionTimestamp != nil || now != nil && now.GetDeletionTimestamp() == nil || g.Record.Restoring {
 		return
 	}
 	k := kubelet(g.World, before.Spec.NodeName)
 	if k == nil || !k.Driven.IsZero() || !k.Driving.IsZero() && g.World.Now.Sub(k.Driving) >= patient {
 		return
 	}
-	if g.Doing != nil && g.Passed(g.Doing.Turn, patient) {
+	if g.Turns.Doing != nil && g.Passed(g.Turns.Doing.Turn, patient) {
 		g.Spare(cluster.ClockAhead)
 		return
 	}
@@ -283,8 +283,8 @@ func Guest(g *cluster.Guard, old, now metav1.Object) {
 // SettledNodes reports whether the reported state of nodes is right, and the evicted pods are
 // gone.
 func SettledNodes(w *cluster.Cluster) error {
-	for _, name := range sortedNames(w.Kubelets) {
-		k, n := w.Kubelets[name], w.API.Get(cluster.NodeRef(name)).(*corev1.Node)
+	for _, name := range sortedNames(w.Nodes.Kubelets) {
+		k, n := w.Nodes.Kubelets[name], w.API.Get(cluster.NodeRef(name)).(*corev1.Node)
 		c, want := Readiness(n), corev1.ConditionTrue
 		switch {
 		case k.Stopped:

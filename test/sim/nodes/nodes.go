@@ -67,7 +67,7 @@ func ForgeNode(w *cluster.Cluster) {
 
 // Lives reports whether a node exists and runs; in a world without nodes every node does.
 func Lives(w *cluster.Cluster, node string) bool {
-	if k := w.Kubelets[node]; k != nil && k.Stopped {
+	if k := w.Nodes.Kubelets[node]; k != nil && k.Stopped {
 		return false
 	}
 	return w.API.Of(kinds.Nodes.Name) == nil || w.API.Get(cluster.NodeRef(node)) != nil

@@ -21,9 +21,9 @@ import (
 
 // Changed checks a change of the API server's state.
 func Changed(g *cluster.Guard, ref events.Ref, old, now metav1.Object) {
-	g.Changes++
+	g.Record.Changes++
 	if old == nil {
-		g.MadeAt[now.GetUID()] = g.World.API.Version
+		g.Record.MadeAt[now.GetUID()] = g.World.API.Version
 	}
 	switch ref.Kind {
 	case kinds.Pods.Name:
@@ -85,7 +85,7 @@ func recordsFor(g *cluster.Guard, kind kinds.Name) {
 		g.World.Dirty = true
 		devices.DrivenNow(g)
 	case kinds.Pods.Name, kinds.PersistentVolumes.Name, kinds.PersistentVolumeClaims.Name, kinds.VolumeAttachments.Name:
-		if g.World.Store != nil && !g.Restoring {
+		if g.World.Store != nil && !g.Record.Restoring {
 			storage.Wants(g.World.Store)
 		}
 	}
@@ -95,7 +95,7 @@ func recordsFor(g *cluster.Guard, kind kinds.Name) {
 // found: by then the condition that starts its deadline must say so.
 func created(g *cluster.Guard, old metav1.Object, d *appsv1.Deployment) {
 	const revision, history = "deployment.kubernetes.io/revision", "deployment.kubernetes.io/revision-history"
-	if old == nil || g.Restoring || old.GetAnnotations()[revision] == d.Annotations[revision] {
+	if old == nil || g.Record.Restoring || old.GetAnnotations()[revision] == d.Annotations[revision] {
 		return
 	}
 	for _, c := range d.Status.Conditions {

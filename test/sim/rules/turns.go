@@ -25,7 +25,7 @@ func Whole(g *cluster.Guard, t events.Turn, sequence uint64) {
 		newest = max(newest, epoch)
 	}
 	const patience = 30 * time.Second // for a kind that does not follow
-	if g.World.Now.Sub(g.Epochs[newest]) >= patience {
+	if g.World.Now.Sub(g.Record.Epochs[newest]) >= patience {
 		return
 	}
 	for _, kind := range slices.Sorted(maps.Keys(t.Seen)) {

@@ -30,7 +30,7 @@ func Before(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 		(*p.UID != obj.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion()) {
 		return // the API server will refuse it
 	}
-	g.Wrong = c.Turn.Commands[r.Command].If.UID != obj.GetUID()
+	g.Turns.Wrong = c.Turn.Commands[r.Command].If.UID != obj.GetUID()
 	if deletes(g, c, r, obj) {
 		return
 	}
@@ -48,8 +48,8 @@ func Before(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 
 // After checks the effect of a request.
 func After(g *cluster.Guard, c *cluster.Taken, r plan.Request, effect bool) {
-	wrong := g.Wrong
-	g.Wrong = false
+	wrong := g.Turns.Wrong
+	g.Turns.Wrong = false
 	t := c.Turn
 	if !effect || t.Lane != events.LaneWrite {
 		return
@@ -61,10 +61,10 @@ func After(g *cluster.Guard, c *cluster.Taken, r plan.Request, effect bool) {
 		return
 	}
 	at := cluster.Asker{Controller: t.Controller, Object: t.UID}
-	if g.Generations[at] > t.Generation {
-		g.Breaks("I8", "turn %d of %s %v does something on generation %d after %d", c.Sequence, t.Controller, t.Key, t.Generation, g.Generations[at])
+	if g.Turns.Generations[at] > t.Generation {
+		g.Breaks("I8", "turn %d of %s %v does something on generation %d after %d", c.Sequence, t.Controller, t.Key, t.Generation, g.Turns.Generations[at])
 	}
-	g.Generations[at] = t.Generation
+	g.Turns.Generations[at] = t.Generation
 }
 
 // mostWrites is the most writes of an object while users, nodes and faults do nothing.
@@ -77,8 +77,8 @@ func Wrote(g *cluster.Guard, c *cluster.Taken, r plan.Request, answer plan.Respo
 	}
 	if effect && r.Name != "" {
 		at := events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
-		g.Writes[at]++
-		n := g.Writes[at]
+		g.Turns.Writes[at]++
+		n := g.Turns.Writes[at]
 		if g.World.Counts.Busiest = max(g.World.Counts.Busiest, n); n > mostWrites && g.World.ClocksDiffer() {
 			g.Spare(cluster.ClockAhead)
 		} else if n > mostWrites {
@@ -89,12 +89,12 @@ func Wrote(g *cluster.Guard, c *cluster.Taken, r plan.Request, answer plan.Respo
 		return
 	}
 	if r.Kind == kinds.Jobs.Name && answer.Code == 409 {
-		g.Names[r.Name] = true
+		g.Jobs.Names[r.Name] = true
 	}
-	b := g.Batches[c.At()]
+	b := g.Turns.Batches[c.At()]
 	if b == nil {
 		b = &cluster.Batch{Made: map[int]bool{}, Refused: map[int]bool{}}
-		g.Batches[c.At()] = b
+		g.Turns.Batches[c.At()] = b
 	}
 	switch {
 	case effect || g.World.API.Has(events.Ref{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}):

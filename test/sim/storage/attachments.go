@@ -89,7 +89,7 @@ func exclusive(pv *corev1.PersistentVolume) bool {
 // attached to no other node.
 func Attaches(g *cluster.Guard, old, now metav1.Object) {
 	a, ok := now.(*storagev1.VolumeAttachment)
-	if !ok || old != nil || g.Restoring || g.Doing == nil {
+	if !ok || old != nil || g.Record.Restoring || g.Turns.Doing == nil {
 		return
 	}
 	pv, ok := g.World.API.Get(VolumeRef(*a.Spec.Source.PersistentVolumeName)).(*corev1.PersistentVolume)
@@ -164,7 +164,7 @@ func elsewhere(w *cluster.Cluster, pod *corev1.Pod, pv *corev1.PersistentVolume)
 
 // LeavesStorage handles the deletion of a node, whose machine is gone too.
 func LeavesStorage(g *cluster.Guard, old, now metav1.Object) {
-	if store := g.World.Store; store != nil && now == nil && old != nil && !g.Restoring {
+	if store := g.World.Store; store != nil && now == nil && old != nil && !g.Record.Restoring {
 		delete(store.Mounted, old.GetName())
 		delete(store.Silent, old.GetName())
 		delete(store.Busy, old.GetName())

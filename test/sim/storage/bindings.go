@@ -61,7 +61,7 @@ func claimedStill(g *cluster.Guard, pv *corev1.PersistentVolume, what string) {
 
 // Stored checks the changes of claims and volumes.
 func Stored(g *cluster.Guard, old, now metav1.Object) {
-	if !Stores(g.World) || g.Restoring {
+	if !Stores(g.World) || g.Record.Restoring {
 		return
 	}
 	switch o := now.(type) {
@@ -84,7 +84,7 @@ func volumeBound(g *cluster.Guard, was, pv *corev1.PersistentVolume) {
 			}
 		}
 	}
-	if was == nil || g.Doing == nil {
+	if was == nil || g.Turns.Doing == nil {
 		return
 	}
 	before, after := was.Spec.ClaimRef, pv.Spec.ClaimRef
@@ -131,7 +131,7 @@ func claimBound(g *cluster.Guard, was, c *corev1.PersistentVolumeClaim) {
 			}
 		}
 	}
-	if was == nil || g.Doing == nil {
+	if was == nil || g.Turns.Doing == nil {
 		return
 	}
 	if was.Spec.VolumeName != "" && was.Spec.VolumeName != c.Spec.VolumeName {

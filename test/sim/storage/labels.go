@@ -229,10 +229,10 @@ func Tells(g *cluster.Guard, turn events.Turn, all []plan.Event) {
 			continue
 		}
 		at := warningIn(t.Notice)
-		if last, ever := g.Warned[at]; ever && last.Changes == g.Changes && maps.Equal(last.Seen, turn.Seen) && g.World.Settings.Faults == 0 && !g.World.Settings.Blown {
+		if last, ever := g.Storage.Warned[at]; ever && last.Changes == g.Record.Changes && maps.Equal(last.Seen, turn.Seen) && g.World.Settings.Faults == 0 && !g.World.Settings.Blown {
 			g.Breaks("W2", "%s (%s) is told again: %s", t.About.Name, at.Pod, t.Message)
 		}
-		g.Warned[at] = cluster.Warned{Changes: g.Changes, Seen: turn.Seen}
+		g.Storage.Warned[at] = cluster.Warned{Changes: g.Record.Changes, Seen: turn.Seen}
 	}
 }
 
@@ -259,6 +259,6 @@ func WarnedOfConflicts(w *cluster.Cluster) error {
 }
 
 func wasTold(g *cluster.Guard, of cluster.Warning) bool {
-	_, told := g.Warned[of]
+	_, told := g.Storage.Warned[of]
 	return told
 }

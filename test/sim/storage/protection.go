@@ -88,7 +88,7 @@ func usersOfClaim(w *cluster.Cluster, claim metav1.Object) (all []string) {
 
 // Unguarded checks a claim or a volume that has lost its finalizers.
 func Unguarded(g *cluster.Guard, old, now metav1.Object) {
-	if old == nil || g.Restoring {
+	if old == nil || g.Record.Restoring {
 		return
 	}
 	switch o := old.(type) {

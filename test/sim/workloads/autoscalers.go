@@ -43,29 +43,29 @@ func autoscalerRef(name string) events.Ref {
 // busySome changes the load of a Deployment's pods, for a while at least.
 func busySome(w *cluster.Cluster) {
 	ref, _ := Some(w)
-	if w.Loads == nil {
-		w.Loads = map[string]int64{}
+	if w.Metrics.Loads == nil {
+		w.Metrics.Loads = map[string]int64{}
 	}
-	w.Loads[ref.Name] = int64(w.Roll(14)) * 55
-	w.Note("load: %s has %d to do", ref.Name, w.Loads[ref.Name])
+	w.Metrics.Loads[ref.Name] = int64(w.Roll(14)) * 55
+	w.Note("load: %s has %d to do", ref.Name, w.Metrics.Loads[ref.Name])
 	cluster.Pass(w)
 }
 
 // blindMetrics hides the metrics for a while.
 func blindMetrics(w *cluster.Cluster) {
-	w.Blind = w.Now.Add(time.Duration(1+w.Roll(60)) * time.Second)
-	w.Note("metrics: nothing is known until %s", w.Blind.Format(time.TimeOnly))
+	w.Metrics.Blind = w.Now.Add(time.Duration(1+w.Roll(60)) * time.Second)
+	w.Note("metrics: nothing is known until %s", w.Metrics.Blind.Format(time.TimeOnly))
 }
 
 // crossSome has another client write between the next reads and writes of autoscalers.
-func crossSome(w *cluster.Cluster) { w.Crosses = 1 + w.Roll(4) }
+func crossSome(w *cluster.Cluster) { w.Metrics.Crosses = 1 + w.Roll(4) }
 
 // crossed makes that write of the other client.
 func crossed(w *cluster.Cluster, d *appsv1.Deployment) {
-	if w.Crosses == 0 {
+	if w.Metrics.Crosses == 0 {
 		return
 	}
-	if w.Crosses--; w.Roll(4) == 0 {
+	if w.Metrics.Crosses--; w.Roll(4) == 0 {
 		Scale(w, d.Name, int32(w.Roll(6)))
 		return
 	}
@@ -154,7 +154,7 @@ func dropAutoscaler(w *cluster.Cluster) {
 // Meter is the metrics API: the ready pods share the load.
 func Meter(w *cluster.Cluster, d *appsv1.Deployment, selector string) query.Reading {
 	crossed(w, d)
-	if w.Now.Before(w.Blind) {
+	if w.Now.Before(w.Metrics.Blind) {
 		return query.Reading{Failure: "the metrics API is away"}
 	}
 	chosen, err := labels.Parse(selector)
@@ -170,7 +170,7 @@ func Meter(w *cluster.Cluster, d *appsv1.Deployment, selector string) query.Read
 	}
 	var r query.Reading
 	for _, pod := range serving {
-		r.Samples = append(r.Samples, query.Sample{Pod: pod.Name, Milli: w.Loads[pod.Labels["app"]] / int64(len(serving))})
+		r.Samples = append(r.Samples, query.Sample{Pod: pod.Name, Milli: w.Metrics.Loads[pod.Labels["app"]] / int64(len(serving))})
 	}
 	return r
 }
@@ -210,20 +210,20 @@ func Rescales(g *cluster.Guard, t events.Turn, sequence uint64) {
 			continue
 		}
 		if c.Verb == events.VerbAsk { // perhaps at the same time as one without a result
-			if _, judged := g.Rounds[round]; judged {
+			if _, judged := g.Autoscalers.Rounds[round]; judged {
 				g.Spare(cluster.AskedAgain)
 			}
-			delete(g.Rounds, round)
+			delete(g.Autoscalers.Rounds, round)
 			continue
 		}
 		to := said.Verdict.To
-		if before, again := g.Rounds[round]; again {
+		if before, again := g.Autoscalers.Rounds[round]; again {
 			if before != to {
 				g.Breaks("A3", "turn %d of %v writes %d, and %d was judged on that answer before", sequence, t.Key, to, before)
 			}
 			continue
 		}
-		g.Rounds[round] = to
+		g.Autoscalers.Rounds[round] = to
 		if h := autoscaler(g, t); h == nil || to < *h.Spec.MinReplicas || to > h.Spec.MaxReplicas {
 			g.Breaks("A1", "turn %d wants %d replicas for %v, whose bounds are others: %+v", sequence, to, t.Key, h)
 		}
@@ -239,10 +239,10 @@ const slack = 5 * time.Minute
 func Rescaled(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 	said, round, ok := rescaleOf(c.Turn, c.Turn.Commands[r.Command])
 	h := autoscaler(g, c.Turn)
-	if !ok || h == nil || g.Written[round] {
+	if !ok || h == nil || g.Autoscalers.Written[round] {
 		return
 	}
-	g.Written[round] = true
+	g.Autoscalers.Written[round] = true
 	from, to, now := said.Verdict.Scale.Replicas, said.Verdict.To, g.World.Now
 	inside := from >= *h.Spec.MinReplicas && from <= h.Spec.MaxReplicas
 	if inside && h.Spec.Behavior == nil && to < from {
@@ -259,7 +259,7 @@ func Rescaled(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 		p := rules.Policies[0]
 		since := now.Add(-time.Duration(p.PeriodSeconds) * time.Second)
 		same, back := sign*(to-from), int32(0)
-		for _, m := range g.Moves[round.Of] {
+		for _, m := range g.Autoscalers.Moves[round.Of] {
 			if by := sign * m.By; by > 0 && !m.Found && m.At.After(since) {
 				same += by
 			} else if by < 0 && m.At.After(since.Add(-slack)) {
@@ -276,7 +276,7 @@ func Rescaled(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 			g.Breaks("A2", "turn %d has %s go from %d to %d, %d in %d s, where %d may, and %d went back", c.Sequence, h.Name, from, to, same, p.PeriodSeconds, p.Value, back)
 		}
 	}
-	g.Moves[round.Of] = append(g.Moves[round.Of], cluster.Move{At: now, By: to - from})
+	g.Autoscalers.Moves[round.Of] = append(g.Autoscalers.Moves[round.Of], cluster.Move{At: now, By: to - from})
 }
 
 // steady is for how long an autoscaler without a behavior keeps the highest recommendation: a
@@ -302,7 +302,7 @@ func ReadsScale(g *cluster.Guard, c *cluster.Taken, r plan.Request, given plan.R
 	if ratio < 1-tolerated || ratio > 1+tolerated {
 		wants = int32(math.Ceil(ratio * float64(n)))
 	}
-	g.Advised[round.Of] = append(g.Advised[round.Of], cluster.Advice{Asked: round.Asked, Wants: wants})
+	g.Autoscalers.Advised[round.Of] = append(g.Autoscalers.Advised[round.Of], cluster.Advice{Asked: round.Asked, Wants: wants})
 }
 
 // falls checks a scale that an autoscaler without a behavior has lowered: no readings of the
@@ -313,7 +313,7 @@ func falls(g *cluster.Guard, h *autoscalingv2.HorizontalPodAutoscaler, round clu
 		g.Spare(cluster.FaultyAutoscalers)
 		return
 	}
-	for _, a := range g.Advised[round.Of] {
+	for _, a := range g.Autoscalers.Advised[round.Of] {
 		if least := min(a.Wants, from, h.Spec.MaxReplicas); to < least && !a.Asked.After(round.Asked) && a.Asked.After(g.World.Now.Add(-steady)) {
 			g.Breaks("A6", "turn %d has %s go from %d to %d, and %d were asked for %v ago", sequence, h.Name, from, to, a.Wants, g.World.Now.Sub(a.Asked))
 		}
@@ -326,12 +326,12 @@ func falls(g *cluster.Guard, h *autoscalingv2.HorizontalPodAutoscaler, round clu
 func RescaledAlready(g *cluster.Guard, c *cluster.Taken, r plan.Request, found plan.Response) {
 	said, round, ok := rescaleOf(c.Turn, c.Turn.Commands[r.Command])
 	var scale autoscalingv1.Scale
-	if !ok || g.Written[round] || json.Unmarshal(found.Body, &scale) != nil || scale.Spec.Replicas != said.Verdict.To {
+	if !ok || g.Autoscalers.Written[round] || json.Unmarshal(found.Body, &scale) != nil || scale.Spec.Replicas != said.Verdict.To {
 		return
 	}
 	g.Spare(cluster.FoundWritten)
-	g.Written[round] = true
-	g.Moves[round.Of] = append(g.Moves[round.Of], cluster.Move{At: g.World.Now, By: said.Verdict.To - said.Verdict.Scale.Replicas, Found: true})
+	g.Autoscalers.Written[round] = true
+	g.Autoscalers.Moves[round.Of] = append(g.Autoscalers.Moves[round.Of], cluster.Move{At: g.World.Now, By: said.Verdict.To - said.Verdict.Scale.Replicas, Found: true})
 }
 
 // Autoscaled reports whether every Deployment with an autoscaler has the number of pods that its
@@ -344,12 +344,12 @@ func Autoscaled(w *cluster.Cluster) error {
 			continue
 		}
 		n := *d.Spec.Replicas
-		want, ratio := n, float64(w.Loads[d.Name]/int64(n))/Each
+		want, ratio := n, float64(w.Metrics.Loads[d.Name]/int64(n))/Each
 		if ratio < 1-tolerated || ratio > 1+tolerated {
 			want = int32(math.Ceil(ratio * float64(n)))
 		}
 		if want = min(max(want, *h.Spec.MinReplicas), h.Spec.MaxReplicas); n != want {
-			return fmt.Errorf("%s has %d replicas for %d, and should have %d", d.Name, n, w.Loads[d.Name], want)
+			return fmt.Errorf("%s has %d replicas for %d, and should have %d", d.Name, n, w.Metrics.Loads[d.Name], want)
 		}
 		if s := h.Status; s.DesiredReplicas != n || s.CurrentReplicas != n {
 			return fmt.Errorf("the autoscaler of %s says %d of %d, and there are %d", d.Name, s.CurrentReplicas, s.DesiredReplicas, n)
@@ -360,13 +360,13 @@ func Autoscaled(w *cluster.Cluster) error {
 
 // Stir records when an object was last written, except for leases.
 func Stir(w *cluster.Cluster) {
-	if n := w.API.Writes - w.Renewals; n != w.Wrote || w.Changes+w.Faults > 0 {
-		w.Wrote, w.Stirred = n, w.Now
+	if n := w.API.Writes - w.Nodes.Renewals; n != w.Rest.Wrote || w.Changes+w.Faults > 0 {
+		w.Rest.Wrote, w.Rest.Stirred = n, w.Now
 	}
 }
 
 // Still reports whether no client has written for a while in a world that never sleeps: a
 // controller asks again and again, or kubelets renew their leases.
 func Still(w *cluster.Cluster) bool {
-	return w.Settings.Quiet > 0 && w.Now.Sub(w.Stirred) >= w.Settings.Quiet
+	return w.Settings.Quiet > 0 && w.Now.Sub(w.Rest.Stirred) >= w.Settings.Quiet
 }

@@ -135,7 +135,7 @@ func Spends(g *cluster.Guard, c *cluster.Taken, r plan.Request) {
 	if json.Unmarshal(r.Body, &next) != nil || !ok || next.ResourceVersion != now.ResourceVersion {
 		return // the API server will refuse it
 	}
-	log := g.Logs[kinds.Pods.Name]
+	log := g.Record.Logs[kinds.Pods.Name]
 	for name, since := range now.Status.DisruptedPods {
 		_, kept := next.Status.DisruptedPods[name]
 		pod, there := g.World.API.Get(events.Ref{Kind: kinds.Pods.Name, Namespace: now.Namespace, Name: name}).(*corev1.Pod)

@@ -24,25 +24,25 @@ import (
 func Pod(g *cluster.Guard, old, now metav1.Object) {
 	was, is := cluster.SetOf(old), cluster.SetOf(now)
 	if was != "" && was != is {
-		delete(g.Live[was], old.GetUID())
-		g.Ended[old.GetUID()] = ""
-		if g.Doing != nil {
-			g.Ended[old.GetUID()] = g.Doing.Turn.Controller
+		delete(g.Pods.Live[was], old.GetUID())
+		g.Pods.Ended[old.GetUID()] = ""
+		if g.Turns.Doing != nil {
+			g.Pods.Ended[old.GetUID()] = g.Turns.Doing.Turn.Controller
 		}
 	}
 	if is == "" {
 		return
 	}
-	if g.Live[is] == nil {
-		g.Live[is] = map[types.UID]bool{}
+	if g.Pods.Live[is] == nil {
+		g.Pods.Live[is] = map[types.UID]bool{}
 	}
-	g.Live[is][now.GetUID()] = true
+	g.Pods.Live[is][now.GetUID()] = true
 	switch {
-	case old == nil && !g.Restoring:
-		g.Pods = append(g.Pods, g.World.Now)
+	case old == nil && !g.Record.Restoring:
+		g.Pods.Created = append(g.Pods.Created, g.World.Now)
 		tooMany(g, now.(*corev1.Pod), is)
 	case was != is:
-		g.Brought[now.GetUID()] = true
+		g.Pods.Brought[now.GetUID()] = true
 	}
 }
 
@@ -62,8 +62,8 @@ func tooMany(g *cluster.Guard, pod *corev1.Pod, owner types.UID) {
 		return
 	}
 	count := 0
-	for uid := range g.Live[owner] {
-		if g.Brought[uid] && !shows(seen, kinds.Pods.Name, uid) {
+	for uid := range g.Pods.Live[owner] {
+		if g.Pods.Brought[uid] && !shows(seen, kinds.Pods.Name, uid) {
 			g.Spare(cluster.Given)
 			continue
 		}
@@ -76,10 +76,10 @@ func tooMany(g *cluster.Guard, pod *corev1.Pod, owner types.UID) {
 
 // turn is the turn whose request is being carried out, if there is one, and its view.
 func turn(g *cluster.Guard) (*events.Turn, *cluster.Look) {
-	if g.Doing == nil {
+	if g.Turns.Doing == nil {
 		return nil, nil
 	}
-	return &g.Doing.Turn, g.Seen[cluster.TurnOf{Controller: g.Doing.Turn.Controller, Sequence: g.Doing.Sequence}]
+	return &g.Turns.Doing.Turn, g.Turns.Seen[cluster.TurnOf{Controller: g.Turns.Doing.Turn.Controller, Sequence: g.Turns.Doing.Sequence}]
 }
 
 // most is the most that an owner asked for at any time from the version that a turn was decided
@@ -125,24 +125,24 @@ func Set(g *cluster.Guard, old, now metav1.Object) {
 	before := 0
 	if rs, ok := old.(*appsv1.ReplicaSet); ok {
 		before = int(*rs.Spec.Replicas)
-		delete(g.Sets[cluster.ControllerOf(rs)], rs.UID)
+		delete(g.Pods.Sets[cluster.ControllerOf(rs)], rs.UID)
 	}
 	rs, ok := now.(*appsv1.ReplicaSet)
 	if !ok || cluster.ControllerOf(rs) == "" {
 		return
 	}
 	owner := metav1.GetControllerOf(rs)
-	if g.Sets[owner.UID] == nil {
-		g.Sets[owner.UID] = map[types.UID]int{}
+	if g.Pods.Sets[owner.UID] == nil {
+		g.Pods.Sets[owner.UID] = map[types.UID]int{}
 	}
 	size := int(*rs.Spec.Replicas)
-	g.Sets[owner.UID][rs.UID] = size
+	g.Pods.Sets[owner.UID][rs.UID] = size
 	turn, seen := turn(g)
-	if g.Restoring || turn == nil || turn.UID != owner.UID || size <= before {
+	if g.Record.Restoring || turn == nil || turn.UID != owner.UID || size <= before {
 		return
 	}
 	sum := size
-	for uid, n := range g.Sets[owner.UID] {
+	for uid, n := range g.Pods.Sets[owner.UID] {
 		if uid != rs.UID && (seen == nil || shows(seen, kinds.ReplicaSets.Name, uid)) {
 			sum += n
 		}
@@ -158,7 +158,7 @@ func Set(g *cluster.Guard, old, now metav1.Object) {
 // then without the controller's doing still counted for it.
 func Unasked(g *cluster.Guard, c *cluster.Taken, pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
-	seen := g.Seen[cluster.TurnOf{Controller: c.Turn.Controller, Sequence: c.Sequence}]
+	seen := g.Turns.Seen[cluster.TurnOf{Controller: c.Turn.Controller, Sequence: c.Sequence}]
 	if owner == nil || seen == nil || !cluster.Active(pod) {
 		return
 	}
@@ -171,9 +171,9 @@ func Unasked(g *cluster.Guard, c *cluster.Taken, pod *corev1.Pod) {
 		n, _ := asksFor(version)
 		least = min(least, n)
 	}
-	count := len(g.Live[owner.UID])
+	count := len(g.Pods.Live[owner.UID])
 	for _, p := range seen.Live() {
-		if by := g.Ended[p.UID]; !g.Live[owner.UID][p.UID] && by != c.Turn.Controller {
+		if by := g.Pods.Ended[p.UID]; !g.Pods.Live[owner.UID][p.UID] && by != c.Turn.Controller {
 			count++
 		}
 	}
@@ -200,7 +200,7 @@ func SpareWork(g *cluster.Guard, c *cluster.Taken, pod *corev1.Pod) {
 			return
 		}
 		n := atOnce(job)
-		if l := g.Work[job.UID]; l != nil && job.Spec.Completions != nil {
+		if l := g.Jobs.Work[job.UID]; l != nil && job.Spec.Completions != nil {
 			n = min(n, max(0, int(*job.Spec.Completions)-len(l.Succeeded)))
 		}
 		if *job.Spec.Suspend || job.DeletionTimestamp != nil || says(job, batchv1.JobSuccessCriteriaMet) || says(job, batchv1.JobFailureTarget) {
@@ -210,10 +210,10 @@ func SpareWork(g *cluster.Guard, c *cluster.Taken, pod *corev1.Pod) {
 			least, asked = n, true
 		}
 	}
-	count := len(g.Live[owner.UID])
-	if seen := g.Seen[cluster.TurnOf{Controller: c.Turn.Controller, Sequence: c.Sequence}]; seen != nil {
+	count := len(g.Pods.Live[owner.UID])
+	if seen := g.Turns.Seen[cluster.TurnOf{Controller: c.Turn.Controller, Sequence: c.Sequence}]; seen != nil {
 		for _, p := range seen.Live() {
-			if !g.Live[owner.UID][p.UID] && g.Ended[p.UID] != c.Turn.Controller {
+			if !g.Pods.Live[owner.UID][p.UID] && g.Pods.Ended[p.UID] != c.Turn.Controller {
 				count++
 			}
 		}
@@ -246,7 +246,7 @@ const SliceMax = 2
 // Sliced checks the number of endpoints of an EndpointSlice that its controller writes.
 func Sliced(g *cluster.Guard, now metav1.Object) {
 	slice, ok := now.(*discoveryv1.EndpointSlice)
-	if ok && g.Doing != nil && g.Doing.Turn.Controller == "endpointslice-controller" && len(slice.Endpoints) > SliceMax {
+	if ok && g.Turns.Doing != nil && g.Turns.Doing.Turn.Controller == "endpointslice-controller" && len(slice.Endpoints) > SliceMax {
 		g.Breaks("S1", "%s has %d endpoints, and may have %d", slice.Name, len(slice.Endpoints), SliceMax)
 	}
 }

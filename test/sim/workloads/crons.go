@@ -33,7 +33,7 @@ func rescheduleCron(w *cluster.Cluster) {
 // begins checks a Job that a CronJob creates: its time is in the schedule, has come by the
 // clock of the process that decided, and has had no run.
 func begins(g *cluster.Guard, job *batchv1.Job) {
-	if g.Doing == nil || g.Doing.Turn.Controller != "cronjob-controller" {
+	if g.Turns.Doing == nil || g.Turns.Doing.Turn.Controller != "cronjob-controller" {
 		return
 	}
 	at, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
@@ -42,16 +42,16 @@ func begins(g *cluster.Guard, job *batchv1.Job) {
 		g.Breaks("C1", "%s does not say of which moment and CronJob it is", job.Name)
 		return
 	}
-	r, turn := cluster.CronRun{Of: owner.UID, Moment: at.Unix() / 60}, g.Doing.Turn
+	r, turn := cluster.CronRun{Of: owner.UID, Moment: at.Unix() / 60}, g.Turns.Doing.Turn
 	if at.After(turn.Now) {
 		g.Breaks("C1", "%s begins %v before its moment", job.Name, at.Sub(turn.Now))
 	}
-	if g.Begun[r] {
+	if g.Jobs.Begun[r] {
 		g.Breaks("C1", "%s begins again", job.Name)
 	}
-	g.Begun[r] = true
+	g.Jobs.Begun[r] = true
 	versions := versions(g, owner, job.Namespace, &turn)
-	if len(versions) == 0 && g.Restored {
+	if len(versions) == 0 && g.Record.Restored {
 		g.Spare(cluster.RestoredAway)
 		return
 	}
@@ -67,7 +67,7 @@ func Rescheduled(g *cluster.Guard, old, now metav1.Object) {
 	was, ok := old.(*batchv1.CronJob)
 	is, there := now.(*batchv1.CronJob)
 	if ok && there && was.Spec.Schedule != is.Spec.Schedule {
-		g.Other[is.UID] = g.World.Now
+		g.Jobs.Other[is.UID] = g.World.Now
 	}
 }
 
@@ -93,13 +93,13 @@ func lastMoment(schedule string, after, until time.Time) (at time.Time, ok bool)
 func taken(w *cluster.Cluster, cron *batchv1.CronJob, at time.Time) bool {
 	name := fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
 	job := w.API.Get(jobRef(name))
-	return job != nil && cluster.ControllerOf(job) != cron.UID || w.Guard.Names[name]
+	return job != nil && cluster.ControllerOf(job) != cron.UID || w.Guard.Jobs.Names[name]
 }
 
 // takenAhead reports whether the run of a later moment, which had come by a clock that was ahead,
 // was left out because its name was taken. By that clock it was the last run that was due.
 func takenAhead(w *cluster.Cluster, cron *batchv1.CronJob, after time.Time) bool {
-	if _, ever := w.Guard.Ahead[cluster.ActLane{Controller: "cronjob-controller", Key: events.Key{Namespace: cron.Namespace, Name: cron.Name}}]; !ever {
+	if _, ever := w.Guard.Turns.Ahead[cluster.ActLane{Controller: "cronjob-controller", Key: events.Key{Namespace: cron.Namespace, Name: cron.Name}}]; !ever {
 		return false
 	}
 	for until := w.Now.Add(cluster.FarAhead); ; {
@@ -120,7 +120,7 @@ func RunsMade(w *cluster.Cluster) error {
 	}
 	for _, obj := range w.API.List(kinds.CronJobs.Name) {
 		cron := obj.(*batchv1.CronJob)
-		since, other := w.Guard.Other[cron.UID]
+		since, other := w.Guard.Jobs.Other[cron.UID]
 		if since = since.Add(time.Second); cron.CreationTimestamp.After(since) {
 			since = cron.CreationTimestamp.Time
 		}

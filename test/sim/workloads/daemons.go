@@ -99,7 +99,7 @@ func daemonOf(w *cluster.Cluster, obj metav1.Object) (set *appsv1.DaemonSet, nod
 // are allowed, one other with another template.
 func Daemon(g *cluster.Guard, old, now metav1.Object) {
 	set, node, ok := daemonOf(g.World, now)
-	if !ok || old != nil || g.Restoring {
+	if !ok || old != nil || g.Record.Restoring {
 		return
 	}
 	most := 1

@@ -104,7 +104,7 @@ func ScaleSets(w *cluster.Cluster, n int32) {
 
 // Created is how many pods were created within the given time.
 func Created(w *cluster.Cluster, since time.Duration) (n int) {
-	for _, at := range w.Guard.Pods {
+	for _, at := range w.Guard.Pods.Created {
 		if w.Now.Sub(at) <= since {
 			n++
 		}

@@ -190,10 +190,10 @@ func Worked(g *cluster.Guard, old, now metav1.Object) {
 	if at == "" {
 		return
 	}
-	l := g.Work[at]
+	l := g.Jobs.Work[at]
 	if l == nil {
 		l = &cluster.Ledger{Succeeded: map[types.UID]bool{}, Failed: map[types.UID]bool{}}
-		g.Work[at] = l
+		g.Jobs.Work[at] = l
 	}
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
@@ -211,7 +211,7 @@ func Told(g *cluster.Guard, old, now metav1.Object) {
 	if !ok {
 		return
 	}
-	l := g.Work[job.UID]
+	l := g.Jobs.Work[job.UID]
 	if l == nil {
 		l = &cluster.Ledger{}
 	}
@@ -225,7 +225,7 @@ func Told(g *cluster.Guard, old, now metav1.Object) {
 		g.Breaks("O2", "%s fails, and the pod that decides has succeeded", job.Name)
 	}
 	was, ok := old.(*batchv1.Job)
-	if !ok || g.Restoring {
+	if !ok || g.Record.Restoring {
 		return
 	}
 	if job.Status.Succeeded < was.Status.Succeeded || job.Status.Failed < was.Status.Failed {
@@ -285,7 +285,7 @@ func expires(g *cluster.Guard, c *cluster.Taken, job *batchv1.Job) {
 // is.
 func RunOf(g *cluster.Guard, old, now metav1.Object) {
 	job, ok := now.(*batchv1.Job)
-	if !ok || old != nil || g.Restoring {
+	if !ok || old != nil || g.Record.Restoring {
 		return
 	}
 	begins(g, job)
@@ -345,7 +345,7 @@ func workDone(w *cluster.Cluster, job *batchv1.Job, pods int) error {
 	case job.Spec.SuccessPolicy != nil && (end.Type != batchv1.JobComplete || job.Status.Failed > 0):
 		return fmt.Errorf("%s should be complete without a failure: %+v", job.Name, job.Status)
 	case over && job.Spec.TTLSecondsAfterFinished != nil && end.LastTransitionTime.After(w.Now):
-		w.Late = true
+		w.Rest.Late = true
 		w.Guard.Spare(cluster.EndsLater)
 	case over && job.Spec.TTLSecondsAfterFinished != nil:
 		return fmt.Errorf("%s has finished and should be gone by now", job.Name)
@@ -358,7 +358,7 @@ func workDone(w *cluster.Cluster, job *batchv1.Job, pods int) error {
 // FailsToDelete records that a writer was told that a Job was not deleted.
 func FailsToDelete(g *cluster.Guard, r plan.Request, answer plan.Response) {
 	if r.Verb == plan.Delete && r.Kind == kinds.Jobs.Name && answer.Code != http.StatusOK {
-		g.Stayed[jobRef(r.Name)] = true
+		g.Jobs.Stayed[jobRef(r.Name)] = true
 	}
 }
 
@@ -371,7 +371,7 @@ func RunsKept(w *cluster.Cluster) error {
 			if cluster.ControllerOf(obj) != cron.UID {
 				continue
 			}
-			stay = stay || w.Guard.Stayed[jobRef(obj.GetName())]
+			stay = stay || w.Guard.Jobs.Stayed[jobRef(obj.GetName())]
 			switch end, _ := EndOf(obj.(*batchv1.Job)); end.Type {
 			case batchv1.JobComplete:
 				well++

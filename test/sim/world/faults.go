@@ -57,7 +57,7 @@ func killWatcher(w *World) { w.KillWatcher(w.Roll(len(w.Watchers))) }
 func (w *World) KillReplica(i int) {
 	w.Note("fault: reconcilers %d killed", i)
 	w.Replicas[i] = newReplica(w)
-	w.actors, w.Began = nil, true
+	w.actors, w.Rest.Began = nil, true
 }
 
 // KillWatcher kills a watcher and starts another one.
@@ -381,7 +381,7 @@ func (w *World) LoseTurns(n int) {
 	for _, b := range w.Bus.Books {
 		b.LoseTurns(n)
 	}
-	clear(w.Guard.Act) // the same sequences may be other turns from now on
+	clear(w.Guard.Turns.Act) // the same sequences may be other turns from now on
 	w.inspect(subject.TurnStream)
 	w.restart()
 }
@@ -415,7 +415,7 @@ func (w *World) LoseOutcomes(n int) {
 	for _, b := range w.Bus.Books {
 		b.LoseOutcomes(n)
 	}
-	clear(w.Guard.Act) // some turns had an outcome that engines have heard
+	clear(w.Guard.Turns.Act) // some turns had an outcome that engines have heard
 	w.inspect(subject.OutcomeStream)
 	w.restart()
 }
@@ -495,5 +495,5 @@ func suspend(w *World) {
 	long := time.Duration(1+w.Roll(30)) * time.Minute
 	w.Note("fault: everything is suspended for %v", long)
 	w.advance(w.Now.Add(long))
-	w.Stirred = w.Now
+	w.Rest.Stirred = w.Now
 }

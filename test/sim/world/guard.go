@@ -24,7 +24,7 @@ func (w *World) stored(d *replicaEngine, t events.Turn, sequence uint64, seen *c
 	w.Note("turn %d of %s %v (%s): %s, %d commands", sequence, t.Controller, t.Key, t.Lane, t.Because, len(t.Commands))
 	rules.Whole(w.Guard, t, sequence)
 	if d.replica.Skew > w.options.Skew {
-		w.Guard.Ahead[cluster.ActLane{Controller: t.Controller, Key: t.Key}] = w.Now
+		w.Guard.Turns.Ahead[cluster.ActLane{Controller: t.Controller, Key: t.Key}] = w.Now
 	}
 	if t.Lane != events.LaneWrite {
 		if t.Repeats == 0 {
@@ -34,13 +34,13 @@ func (w *World) stored(d *replicaEngine, t events.Turn, sequence uint64, seen *c
 	}
 	workloads.Rescales(w.Guard, t, sequence)
 	g, at := w.Guard, cluster.ActLane{Controller: t.Controller, Key: t.Key}
-	before := g.Act[at]
-	g.Act[at] = sequence
+	before := g.Turns.Act[at]
+	g.Turns.Act[at] = sequence
 	if t.Repeats == before && before > 0 { // a repetition is the same turn again
-		g.Seen[cluster.TurnOf{Controller: t.Controller, Sequence: sequence}] = g.Seen[cluster.TurnOf{Controller: t.Controller, Sequence: before}]
+		g.Turns.Seen[cluster.TurnOf{Controller: t.Controller, Sequence: sequence}] = g.Turns.Seen[cluster.TurnOf{Controller: t.Controller, Sequence: before}]
 		return
 	}
-	g.Seen[cluster.TurnOf{Controller: t.Controller, Sequence: sequence}] = seen
+	g.Turns.Seen[cluster.TurnOf{Controller: t.Controller, Sequence: sequence}] = seen
 	rules.Judge(g, t, sequence, seen)
 	if before == 0 {
 		return
@@ -53,7 +53,7 @@ func (w *World) stored(d *replicaEngine, t events.Turn, sequence uint64, seen *c
 		return
 	}
 	for _, r := range last.Results {
-		log, followed := g.Logs[r.Ref.Kind]
+		log, followed := g.Record.Logs[r.Ref.Kind]
 		seen, reads := t.Seen[r.Ref.Kind]
 		if r.Status != events.Applied && r.Status != events.Unchanged || r.Version == "" || !followed || !reads || last.Epochs[r.Ref.Kind] != log.Epoch {
 			continue // versions of an earlier epoch are not comparable
@@ -77,9 +77,9 @@ func (w *World) stored(d *replicaEngine, t events.Turn, sequence uint64, seen *c
 
 // said checks a delta that a watcher appended.
 func (w *World) said(s *streams.Stream, d events.Delta) {
-	log := w.Guard.Logs[d.Kind]
-	if _, known := w.Guard.Epochs[d.Epoch]; !known {
-		w.Guard.Epochs[d.Epoch] = w.Now
+	log := w.Guard.Record.Logs[d.Kind]
+	if _, known := w.Guard.Record.Epochs[d.Epoch]; !known {
+		w.Guard.Record.Epochs[d.Epoch] = w.Now
 	}
 	if d.Epoch > log.Epoch { // the watcher does not repeat unchanged objects
 		log.Epoch, log.Version, log.Vague = d.Epoch, "", true
@@ -140,7 +140,7 @@ func (t twice) Ask(s reconcile.Snapshot, k events.Key, now time.Time) (reconcile
 		return decision, ok
 	}
 	t.looks.Take(s, k, now, decision)
-	if t.guard.Decided++; t.guard.Decided%sample != 0 {
+	if t.guard.Turns.Decided++; t.guard.Turns.Decided%sample != 0 {
 		t.guard.Spare(cluster.Sampled)
 		return decision, ok
 	}

@@ -31,10 +31,10 @@ func (w *World) rest() error {
 			return w.Broken
 		}
 	}
-	if w.API.Writes != before && !w.Late {
+	if w.API.Writes != before && !w.Rest.Late {
 		return fmt.Errorf("I1 (silence) broken: %d writes after the world had come to rest", w.API.Writes-before)
 	}
-	if w.Late && silence > 0 {
+	if w.Rest.Late && silence > 0 {
 		if err := rules.AsAsked(w.Cluster); err != nil {
 			return fmt.Errorf("I1 (convergence) broken: half an hour later, %w", err)
 		}

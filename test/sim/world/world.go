@@ -332,8 +332,8 @@ func (w *World) next() (next time.Time) {
 	if w.Changes > 0 {
 		consider(w.Lull)
 	}
-	if len(w.Kubelets) > 0 {
-		consider(w.Renewed.Add(nodes.RenewEvery))
+	if len(w.Nodes.Kubelets) > 0 {
+		consider(w.Nodes.Renewed.Add(nodes.RenewEvery))
 	}
 	for _, r := range w.Replicas {
 		if consider(r.Asleep); !r.stalled() {
@@ -416,7 +416,7 @@ func (w *World) release() (some bool) {
 	}
 	for _, s := range w.servers {
 		if s.stuck > 0 {
-			some, w.Stuck = true, true
+			some, w.Rest.Stuck = true, true
 			s.stuck = 0
 		}
 	}
@@ -431,9 +431,9 @@ func (w *World) request(c *carrying, r plan.Request) plan.Response {
 	}
 	rules.Before(w.Guard, &c.Taken, r)
 	version := w.API.Version
-	w.Guard.Doing = &c.Taken
+	w.Guard.Turns.Doing = &c.Taken
 	answer := w.API.Do(r)
-	w.Guard.Doing = nil
+	w.Guard.Turns.Doing = nil
 	workloads.ReadsScale(w.Guard, &c.Taken, r, answer)
 	rules.Wrote(w.Guard, &c.Taken, r, answer, w.API.Version != version)
 	if answer.Code == 409 && r.Verb != plan.Create {
