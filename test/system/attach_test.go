@@ -50,7 +50,7 @@ func (s *site) attacher(t *testing.T) {
 				continue
 			}
 			if err := answer(a); err != nil && t.Context().Err() == nil && gone(err) != "" {
-				t.Errorf("the attacher: %v", err)
+				t.Errorf("the simulated attacher cannot answer %s: %v", a.Name, err)
 			}
 		}
 	}()

@@ -62,7 +62,7 @@ func TestAuthors(t *testing.T) {
 		t.Errorf("%d ways have a wrong author", len(ways)-right-unknown)
 	}
 	if want := len(ways) - 2; right < want {
-		t.Errorf("%d ways have the right author, want %d: only who removes a field, and who writes the same fields twice in a second, leaves no entry", right, want)
+		t.Errorf("%d ways have the right author, want at least %d: only a client that removes a field, and one that writes the same fields twice in a second, leaves no entry in managedFields", right, want)
 	}
 	a.ours(r, "our-controller")
 	a.audited(r, s.audit)
@@ -279,14 +279,14 @@ func (a *authors) judge(r asker, name string) (good, known bool) {
 			a.Logf("%s: version %s, of %s, is unknown: %s", name, v.ResourceVersion, author, v.By.Unknown)
 		default:
 			good = false
-			a.Errorf("%s: version %s is by %s, and was made by %q: %+v", name, v.ResourceVersion, got, author, v.Changes)
+			a.Errorf("%s: version %s is recorded as by %s, want %q, which made it; it changed %+v", name, v.ResourceVersion, got, author, v.Changes)
 		}
 		if ours && author == unnamed {
 			known = false
 		}
 	}
 	if len(want) > 0 {
-		a.Errorf("%s: of the versions %v there is no record", name, want)
+		a.Errorf("%s: the history lacks the versions %v", name, want)
 	}
 	return good, known
 }

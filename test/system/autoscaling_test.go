@@ -52,7 +52,7 @@ func TestPodsFollowTheLoad(t *testing.T) {
 	h, err := s.kube.AutoscalingV2().HorizontalPodAutoscalers(name).Get(t.Context(), "web", metav1.GetOptions{})
 	must(t, err)
 	if h.Status.LastScaleTime == nil {
-		t.Errorf("it does not say when it last scaled: %+v", h.Status)
+		t.Errorf("the autoscaler's status has no lastScaleTime after it has scaled: %+v", h.Status)
 	}
 }
 

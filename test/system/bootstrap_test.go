@@ -72,13 +72,13 @@ func TestBootstrapTokensExpire(t *testing.T) {
 		_, err := secrets.Get(t.Context(), last, metav1.GetOptions{})
 		left := gone(err)
 		if left == "" && time.Now().Before(soon) {
-			t.Error("it was deleted before its time")
+			t.Errorf("the token %s was deleted before it expires at %v", last, soon)
 		}
 		return left
 	})
 	for _, name := range stays {
 		if _, err := secrets.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
-			t.Errorf("%s should be there: %v", name, err)
+			t.Errorf("get %s, which is no expired token: %v, want it to be there", name, err)
 		}
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(joinSecret))
@@ -126,7 +126,7 @@ func TestClusterInfoIsSigned(t *testing.T) {
 	is("a token is gone", "another", "dddddd")
 	is("a token has expired", "another")
 	if time.Now().Before(soon) {
-		t.Error("the signature went before the token had expired")
+		t.Errorf("the signature was removed before the token expires at %v", soon)
 	}
 	encoded := base64.StdEncoding.EncodeToString([]byte(joinSecret))
 	m.holdsNone(t, [][]byte{[]byte(joinSecret), []byte(encoded[:20])}, controllers.Config{}, "bootstrapsigner")

@@ -53,6 +53,6 @@ func TestTheRootCertificateInABundle(t *testing.T) {
 	must(t, bundles.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	within(t, patience, "it is published again", published)
 	if _, err := bundles.Get(t.Context(), "example.com:signer:other", metav1.GetOptions{}); err != nil {
-		t.Errorf("the bundle of another signer: %v", err)
+		t.Errorf("get the bundle of another signer: %v, want it to be there", err)
 	}
 }

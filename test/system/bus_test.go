@@ -67,13 +67,13 @@ func TestThreeNodes(t *testing.T) {
 	for _, name := range serviceNames {
 		p := m.services[name][0]
 		if !p.Running() {
-			t.Errorf("%s did not outlive its bus:\n%s", name, tail(p.Log))
+			t.Errorf("%s ended when its bus did, want it to run on:\n%s", name, tail(p.Log))
 			continue
 		}
 		p.ready(t)
 	}
 	if created := a.Created(); created != 3+deleted {
-		t.Errorf("%d pods were created for 3 and %d that were deleted", created, deleted)
+		t.Errorf("%d pods were created, want 3 and one for each of the %d that were deleted", created, deleted)
 	}
 	clear(t, a)
 }

@@ -127,18 +127,18 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 	searched := s.places(t, m)
 	searched[inSpans] = spans.bytes()
 	if !bytes.Contains(searched[inSpans], []byte(canaryArena)) || !bytes.Contains(searched[inMetrics], []byte("millrace_writer_results_total")) {
-		t.Error("there are no spans of the namespace, or no metrics")
+		t.Errorf("the spans or the metrics have nothing of namespace %s, so nothing was searched in them", canaryArena)
 	}
 	for name, value := range values {
 		found := searched.found(value)
 		for _, place := range found {
 			if mayTell[name][place] == "" {
-				t.Errorf("%s is in %s: %s", name, place, around(searched[place], value))
+				t.Errorf("the value of %s is in %s, which may not have it: %s", name, place, around(searched[place], value))
 			}
 		}
 		for _, place := range certain[name] {
 			if !slices.Contains(found, place) {
-				t.Errorf("%s is not found in %s, where it is: so nothing would be", name, place)
+				t.Errorf("the value of %s is not found in %s, which has it: this search would find nothing at all", name, place)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func TestNothingConfidentialIsTold(t *testing.T) {
 	searched = s.places(t, m)
 	for _, name := range []string{ofConfig, packedInConfig} {
 		if found := searched.found(values[name]); !slices.Equal(found, []string{"EV_configmaps", inExport, inPage}) {
-			t.Errorf("with --redact=configmaps: %s is in %v", name, found)
+			t.Errorf("without a rule for ConfigMaps the value of %s is found in %v, want their log, the export and the page", name, found)
 		}
 	}
 	s.clearCanaries(t)
@@ -213,7 +213,7 @@ func (s *site) places(t *testing.T, m *together) places {
 	all[inPage] = s.page(t, m)
 	code, text := m.get(t, "/metrics")
 	if code != http.StatusOK {
-		t.Fatalf("metrics: %d", code)
+		t.Fatalf("GET /metrics is answered %d, want 200", code)
 	}
 	all[inMetrics] = []byte(text)
 	lines, err := os.ReadFile(m.Log)
@@ -241,7 +241,7 @@ func inStreams(t *testing.T, m *together) places {
 		all[name] = written(read(t, b, name))
 	}
 	if len(all["EV_pods"]) == 0 || len(all["TURN_deployment-controller"]) == 0 {
-		t.Fatalf("in %s are the streams %v", m.dataDir, slices.Sorted(maps.Keys(all)))
+		t.Fatalf("the data directory %s has the streams %v, want EV_pods and TURN_deployment-controller, both with messages", m.dataDir, slices.Sorted(maps.Keys(all)))
 	}
 	return all
 }

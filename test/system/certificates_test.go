@@ -75,7 +75,7 @@ func TestOldRequestsForCertificates(t *testing.T) {
 	})
 	asker{site: s, nats: m.nats}.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/denied-now", "certificatesigningrequest-cleaner-controller")
 	if _, err := requests.Get(t.Context(), "denied-now", metav1.GetOptions{}); err != nil {
-		t.Errorf("the request that was denied just now: %v", err)
+		t.Errorf("get the request that was denied just now: %v, want it to be there", err)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 	const controller = "certificatesigningrequest-approving-controller"
 	r.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/joining", controller)
 	if now, err := requests.Get(t.Context(), "joining", metav1.GetOptions{}); err != nil || len(now.Status.Conditions) > 0 {
-		t.Errorf("without the permission the request is %+v, %v", now, err)
+		t.Errorf("without the permission the request has become %+v, %v; want no condition", now, err)
 	}
 	s.permit(t, joiners, "system:certificates.k8s.io:certificatesigningrequests:nodeclient")
 	approved("joining", "Auto approving kubelet client certificate after SubjectAccessReview.")
@@ -178,13 +178,13 @@ func TestKubeletsGetTheirCertificates(t *testing.T) {
 	approved("renewal", "Auto approving self kubelet client certificate after SubjectAccessReview.")
 	for _, name := range []string{"joining", "renewal"} {
 		if c := s.certified(t, name); c.Subject.String() != "CN=system:node:n1,O=system:nodes" || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || c.IsCA {
-			t.Errorf("the certificate of %s is of %s for %v, an authority: %v", name, c.Subject, c.ExtKeyUsage, c.IsCA)
+			t.Errorf("the certificate of %s has the subject %s, the usages %v, CA: %v; want system:node:n1 of system:nodes, client authentication alone, no CA", name, c.Subject, c.ExtKeyUsage, c.IsCA)
 		}
 	}
 
 	r.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/administrator", controller)
 	if now, err := requests.Get(t.Context(), "administrator", metav1.GetOptions{}); err != nil || len(now.Status.Conditions) > 0 {
-		t.Errorf("a request for more than a kubelet needs is %+v, %v", now, err)
+		t.Errorf("a request for more than a kubelet needs has become %+v, %v; want no condition", now, err)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestOldRequestsForPodsCertificates(t *testing.T) {
 	})
 	asker{site: s, nats: m.nats}.awaitLook(t, "podcertificaterequests.certificates.k8s.io/now", "podcertificaterequest-cleaner-controller")
 	if _, err := requests.Get(t.Context(), "now", metav1.GetOptions{}); err != nil {
-		t.Errorf("the request that was just made: %v", err)
+		t.Errorf("get the request that was just made: %v, want it to be there", err)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestApprovedRequestsAreSigned(t *testing.T) {
 
 	c := s.certified(t, "jane")
 	if lasts := c.NotAfter.Sub(c.NotBefore); lasts != time.Hour+5*time.Minute {
-		t.Errorf("the certificate is good for %v", lasts)
+		t.Errorf("the certificate is valid for %v, want the hour that was asked for and five minutes before it", lasts)
 	}
 	private, err := x509.MarshalECPrivateKey(key)
 	must(t, err)
@@ -327,7 +327,7 @@ func TestApprovedRequestsAreSigned(t *testing.T) {
 	must(t, err)
 	who, err := jane.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || who.Status.UserInfo.Username != "jane" {
-		t.Errorf("with the certificate the user is %+v, %v", who, err)
+		t.Errorf("with the certificate the API server sees the user %+v, %v; want jane", who, err)
 	}
 	within(t, patience, "what breaks the rules fails", func() string {
 		r, err := requests.Get(t.Context(), "broken", metav1.GetOptions{})
@@ -339,7 +339,7 @@ func TestApprovedRequestsAreSigned(t *testing.T) {
 	})
 	asker{site: s, nats: m.nats}.awaitLook(t, "certificatesigningrequests.certificates.k8s.io/waiting", "certificatesigningrequest-signing-controller")
 	if r, err := requests.Get(t.Context(), "waiting", metav1.GetOptions{}); err != nil || len(r.Status.Certificate)+len(r.Status.Conditions) > 0 {
-		t.Errorf("what is not approved has the status %+v, %v", r.Status, err)
+		t.Errorf("a request that is not approved has the status %+v, %v; want neither certificate nor condition", r.Status, err)
 	}
 	secret, err := os.ReadFile(s.RootCAKeyFile())
 	must(t, err)

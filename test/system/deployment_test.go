@@ -54,7 +54,7 @@ func TestManifests(t *testing.T) {
 	t.Run("orphan", func(t *testing.T) { playOrphanIn(t, s, "rights-orphan") })
 	for _, r := range outcomes(t, connect(t, m.nats)) {
 		if r.Code == 401 || r.Code == 403 {
-			t.Errorf("a write was forbidden: %+v", r)
+			t.Errorf("the API server forbade a write: %+v; want none, with the roles of the manifest", r)
 		}
 	}
 	s.kubectl(t, "delete", "deployments,statefulsets", "--all", "--namespace="+home)
@@ -114,10 +114,10 @@ func TestRights(t *testing.T) {
 		}
 	}
 	if !slices.Equal(rule.ResourceNames, want) {
-		t.Errorf("the writer may act as\n%v, the catalogue has\n%v", rule.ResourceNames, want)
+		t.Errorf("the writer may impersonate\n%v\nwant the identities of the catalogue\n%v", rule.ResourceNames, want)
 	}
 	if !slices.Equal(rule.Verbs, []string{"impersonate:serviceaccount"}) || !slices.Equal(rule.Resources, []string{"serviceaccounts"}) {
-		t.Errorf("the rule is %v", rule)
+		t.Errorf("the role of the writer's identities has the rule %v, want impersonate:serviceaccount of serviceaccounts alone", rule)
 	}
 }
 

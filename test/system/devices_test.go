@@ -168,7 +168,7 @@ func TestDevicesOfPods(t *testing.T) {
 	c, err := claims.Get(t.Context(), made, metav1.GetOptions{})
 	must(t, err)
 	if !strings.HasPrefix(made, "web-gpu-") || !metav1.IsControlledBy(c, web) || c.Labels["of"] != template || c.Annotations[resourcev1.PodResourceClaimAnnotation] != "gpu" {
-		t.Errorf("the claim is %+v", c.ObjectMeta)
+		t.Errorf("the claim that was made for the pod is %+v; want a name from web-gpu-, the pod as controller, and the label and the annotation of the template", c.ObjectMeta)
 	}
 	l.allocate(made, web)
 	l.bind(web)
@@ -274,7 +274,7 @@ func (l *lab) leaves(name string) {
 func (l *lab) stays(name string) {
 	l.t.Helper()
 	if p, err := l.kube.CoreV1().Pods(l.name).Get(l.t.Context(), name, metav1.GetOptions{}); err != nil || p.DeletionTimestamp != nil {
-		l.t.Errorf("%s, which tolerates its device, was deleted: %v", name, err)
+		l.t.Errorf("the pod %s, which tolerates the taint of its device, was deleted: %v", name, err)
 	}
 }
 

@@ -33,7 +33,7 @@ func (s *site) doctor(t *testing.T, nats string, args ...string) (map[string]fou
 	}
 	var all []found
 	if err := json.Unmarshal(out, &all); err != nil {
-		t.Fatalf("millrace doctor %v says %q: %v", args, out, err)
+		t.Fatalf("millrace doctor %v prints no JSON, %q: %v", args, out, err)
 	}
 	by := map[string]found{}
 	for _, f := range all {
@@ -47,11 +47,11 @@ func expectFound(t *testing.T, all map[string]found, code int, check, state stri
 	t.Helper()
 	f := all[check]
 	if f.State != state {
-		t.Errorf("%s is %q, want %q: %+v", check, f.State, state, f)
+		t.Errorf("the check %s is %q, want %q: %+v", check, f.State, state, f)
 	}
 	for _, word := range says {
 		if !strings.Contains(f.Found+"\n"+f.Do, word) {
-			t.Errorf("%s says nothing of %q: %+v", check, word, f)
+			t.Errorf("the check %s does not mention %q: %+v", check, word, f)
 		}
 	}
 	failed := 0
@@ -95,7 +95,7 @@ func TestDoctor(t *testing.T) {
 		expectFound(t, all, code, "bus-audit-grade", "warning", "--stream-replicas=3")
 		expectFound(t, all, code, "kube-controller-manager", "warning", "kcm-of-a-test", "--controllers='*,-", "--shadow")
 		if code != 0 {
-			t.Errorf("it ended with %d: %+v", code, all)
+			t.Errorf("millrace doctor ended with %d, want 0: %+v", code, all)
 		}
 	})
 	t.Run("rights are missing", func(t *testing.T) { s.doctorWithoutRights(t, m.nats) })

@@ -59,7 +59,7 @@ func endRollout(t *testing.T, a *clustertest.Arena) {
 		t.Errorf("%d pods at a time, want at most %d", most, bound)
 	}
 	if created := a.Created(); created != 2*crowd {
-		t.Errorf("%d pods were created for two templates of %d", created, crowd)
+		t.Errorf("%d pods were created, want one for each of two templates and %d replicas", created, crowd)
 	}
 	clear(t, a)
 }
@@ -99,7 +99,7 @@ func TestOutage(t *testing.T) {
 	for _, name := range serviceNames {
 		p := m.services[name][0]
 		if !p.Running() {
-			t.Errorf("%s did not outlive the outages:\n%s", name, tail(p.Log))
+			t.Errorf("%s ended during the outages, want it to run on:\n%s", name, tail(p.Log))
 		}
 		p.ready(t)
 	}

@@ -149,7 +149,7 @@ func (r *restored) collected(t *testing.T, m *together) time.Duration {
 	took := time.Since(began)
 	if took > collectedWithin {
 		lag, _ := r.told(t, m, "lag")
-		t.Errorf("%v after the deletion, want at most %v:\n%s", took, collectedWithin, lag)
+		t.Errorf("the dependent was collected %v after its owner was deleted, want at most %v; millrace lag says\n%s", took, collectedWithin, lag)
 	}
 	r.keeps(t)
 	return took
@@ -162,7 +162,7 @@ func (r *restored) keeps(t *testing.T) {
 	must(t, err)
 	for _, c := range kept.Items {
 		if c.DeletionTimestamp != nil {
-			t.Error("an object is deleted whose owner is of a kind that is not served")
+			t.Errorf("the ConfigMap %s is deleted, want it to stay: its owner is of a kind that is not served", c.Name)
 		}
 	}
 }

@@ -202,7 +202,7 @@ func (r *restored) expectKept(t *testing.T, m *together, before, now map[string]
 	for _, list := range before {
 		for _, p := range list {
 			if !there[p.UID] {
-				t.Errorf("%s of the backup was deleted:\n%s", p.Name, r.history(t, m, "pod/"+p.Name)+r.history(t, m, "rs/"+p.OwnerReferences[0].Name))
+				t.Errorf("the pod %s, which the backup has, was deleted after the restore; its history is\n%s", p.Name, r.history(t, m, "pod/"+p.Name)+r.history(t, m, "rs/"+p.OwnerReferences[0].Name))
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func (r *restored) expectNewEpoch(t *testing.T, m *together) {
 			epochs[message.Get(events.HeaderEpoch)] = true
 		}
 		if len(epochs) < 2 {
-			t.Errorf("the log of %s has the epochs %v, want another one after the restore", kind, epochs)
+			t.Errorf("the log of %s has the storage epochs %v, want another one after the restore", kind, epochs)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestStartOnALongHistory(t *testing.T) {
 		t.Errorf("%d pods were created for 3 that were deleted: %v", len(made), made)
 	}
 	for _, w := range deleted {
-		t.Errorf("something was deleted that only the past knows: %v", w)
+		t.Errorf("Millrace deleted an object that only its old record knows: %v", w)
 	}
 	clear(t, a)
 }
@@ -75,6 +75,6 @@ func lengthen(t *testing.T, dataDir string, past clustertest.Past) {
 	at, err := b.StreamState(t.Context(), fmt.Sprint("TURN_", past.Controller))
 	must(t, err)
 	if at.Messages < uint64(past.Messages/10) {
-		t.Fatalf("the past has %d turns of %s", at.Messages, past.Controller)
+		t.Fatalf("the record that was made up has %d turns of %s, too few", at.Messages, past.Controller)
 	}
 }

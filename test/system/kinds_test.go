@@ -80,7 +80,7 @@ func (s *site) largestCustomObject(t *testing.T, b bus.Bus, owner *corev1.Config
 		Namespace: owner.Namespace, Name: "giant", UID: giant.GetUID(), ResourceVersion: giant.GetResourceVersion(),
 	})
 	if d.Form != kinds.Metadata || len(d.Body) > 4096 {
-		t.Errorf("the bus has %d bytes in form %q, want the metadata, and that it says so", len(d.Body), d.Form)
+		t.Errorf("the bus has %d bytes in form %q, want the metadata alone, in the form that says so", len(d.Body), d.Form)
 	}
 	must(t, s.kube.CoreV1().ConfigMaps(owner.Namespace).Delete(t.Context(), owner.Name, metav1.DeleteOptions{}))
 	within(t, patience, "the large object goes with its large owner", func() string {
@@ -103,7 +103,7 @@ func (s *site) largestTemplate(t *testing.T, a *clustertest.Arena) {
 	must(t, err)
 	for _, p := range pods.Items {
 		if p.Spec.Containers[0].Env[0].Value != value {
-			t.Errorf("%s has another value than its template", p.Name)
+			t.Errorf("the pod %s has another value in its environment than its template", p.Name)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	}
 	t.Logf("of %d pods that were deleted meanwhile, the slowest was ready again after %v", rounds, worst.Round(time.Millisecond))
 	if created := a.Created(); created != 3+rounds {
-		t.Errorf("%d pods were created for %d that were deleted", created-3, rounds)
+		t.Errorf("%d pods were created to replace, want one for each of the %d that were deleted", created-3, rounds)
 	}
 	m.ready(t)
 	clear(t, a)

@@ -42,7 +42,7 @@ func (s *site) kubeadms(t *testing.T, address string) (args []string) {
 		args = append(args, here.Replace(strings.TrimSpace(line)))
 	}
 	if !found || len(args) < 17 {
-		t.Fatalf("kubeadm's flags are %q", args)
+		t.Fatalf("the manifest of kubeadm gives kube-controller-manager the flags %q, want at least 17", args)
 	}
 	return args
 }
@@ -114,18 +114,18 @@ func TestKubeadmsFlags(t *testing.T) {
 	} {
 		for _, page := range []string{"/metrics", "/configz", "/flagz", "/statusz"} {
 			if got := scraped(t, kubeconfig, "https://"+address+page); got != want {
-				t.Errorf("%s of a user %q is answered %d, want %d", page, filepath.Base(kubeconfig), got, want)
+				t.Errorf("GET %s with the kubeconfig %q is answered %d, want %d", page, filepath.Base(kubeconfig), got, want)
 			}
 		}
 	}
 	if got := scraped(t, "", "http://"+address+"/healthz"); got != http.StatusBadRequest {
-		t.Errorf("plain HTTP is answered %d", got)
+		t.Errorf("GET /healthz by plain HTTP is answered %d, want 400", got)
 	}
 	if text, err := os.ReadFile(first.Log); err != nil || !strings.Contains(string(text), "This process leads") {
-		t.Errorf("the first does not say that it leads (%v)", err)
+		t.Errorf("the log of the first process does not have \"This process leads\" (%v)", err)
 	}
 	if text, err := os.ReadFile(second.Log); err != nil || strings.Contains(string(text), "This process leads") {
-		t.Errorf("the second acts beside the first (%v)", err)
+		t.Errorf("the log of the second process has \"This process leads\", while the first leads (%v)", err)
 	}
 
 	leader := s.leads(t, "the first", func(string) bool { return true })
@@ -145,7 +145,7 @@ func (s *site) classicRoles(t *testing.T, manifest string) string {
 	_, command, found := strings.Cut(string(text), "# Made by: millrace ")
 	command, _, _ = strings.Cut(command, "\n")
 	if !found {
-		t.Fatalf("%s does not say which command made it", manifest)
+		t.Fatalf("%s has no line \"# Made by: millrace ...\" with the command that made it", manifest)
 	}
 	out, err := exec.CommandContext(t.Context(), s.binary, append(strings.Fields(command), rbacFlags(t)...)...).Output()
 	must(t, err)

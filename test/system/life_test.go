@@ -305,7 +305,7 @@ func playCustomResource(t *testing.T, s *site) {
 		return gone(err)
 	})
 	if _, err := widgets.Get(t.Context(), "free", metav1.GetOptions{}); err != nil {
-		t.Errorf("get the widget without an owner: %v", err)
+		t.Errorf("get the widget without an owner: %v, want it to be there", err)
 	}
 }
 
@@ -337,7 +337,7 @@ func (s *site) expectRest(t *testing.T) {
 	went := quiet.Sub(begun)
 	t.Logf("writing went on for %v after the last story had ended", went.Round(time.Millisecond))
 	if went > busy {
-		t.Errorf("writing went on for %v after the last story had ended, the last were %v", went, last)
+		t.Errorf("the writer went on writing for %v after the last story had ended, the last writes were %v", went, last)
 	}
 }
 
@@ -352,10 +352,10 @@ func expectComplete(t *testing.T, written []write, ended map[string]bool, result
 		}
 		stored[w.AuditID] = true
 		if !ended[command(w.AuditID)] {
-			t.Errorf("a write has no outcome: %v (%s)", w, w.AuditID)
+			t.Errorf("the audit log has a write without an outcome: %v (%s)", w, w.AuditID)
 		}
 		if !strings.HasPrefix(w.Impersonated.Username, "system:serviceaccount:kube-system:") {
-			t.Errorf("a write was made under the writer's own name: %v", w)
+			t.Errorf("a write was made under the writer's own name, not as a controller's service account: %v", w)
 		}
 	}
 	for _, r := range results {
@@ -365,11 +365,11 @@ func expectComplete(t *testing.T, written []write, ended map[string]bool, result
 		applied++
 		noted := r.Ref == (events.Ref{}) // a controller's note to itself is in the turn alone
 		if !noted && !r.Unsure && !stored[r.AuditID] {
-			t.Errorf("an outcome is applied, and the audit log does not know it: %+v", r)
+			t.Errorf("an outcome says that a command was applied, and the audit log has no such write: %+v", r)
 		}
 	}
 	if applied < 20 {
-		t.Errorf("%d applied outcomes: too few to show anything", applied)
+		t.Errorf("%d commands were applied, want at least 20: so few show nothing", applied)
 	}
 }
 
@@ -442,7 +442,7 @@ func expectNoSecret(t *testing.T, b bus.Bus, canary secret) {
 		}
 	}
 	if labels == 0 {
-		t.Error("the Secret's metadata is in no stream: it was not looked for in the right place")
+		t.Error("the label of the Secret is in no stream, where its metadata is recorded: the search looked in the wrong place")
 	}
 }
 

@@ -94,7 +94,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 	ends("first", storagemigrationv1beta1.MigrationSucceeded)
 	for name, version := range versions() {
 		if before[name] == version {
-			t.Errorf("%s was not written again", name)
+			t.Errorf("the widget %s has the resourceVersion of before the migration, want it written again", name)
 		}
 	}
 	ends("second", storagemigrationv1beta1.MigrationSucceeded)
@@ -102,7 +102,7 @@ func TestObjectsAreStoredInTheNewVersion(t *testing.T) {
 	d, err := definitions.Get(t.Context(), "widgets.system.millrace.io", metav1.GetOptions{})
 	must(t, err)
 	if stored, _, _ := unstructured.NestedStringSlice(d.Object, "status", "storedVersions"); len(stored) != 1 || stored[0] != "v2" {
-		t.Errorf("widgets may be stored as %v", stored)
+		t.Errorf("storedVersions of the definition is %v, want v2 alone", stored)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "none/runs:it"}}}}
 	within(t, patience, "the pod can be created", func() string {

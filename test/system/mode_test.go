@@ -41,7 +41,7 @@ func TestModesThatWriteNothing(t *testing.T) {
 			m.stop(t)
 			for _, w := range s.writes(t, since) {
 				if w.stored() {
-					t.Errorf("a write was made: %v", w)
+					t.Errorf("the writer made a write, want none in this mode: %v", w)
 				}
 			}
 			must(t, a.DeleteDeployments(t.Context()))
@@ -73,7 +73,7 @@ func TestSubset(t *testing.T) {
 		switch w.Impersonated.Username {
 		case "system:serviceaccount:kube-system:replicaset-controller", "system:serviceaccount:kube-system:service-account-controller":
 		default:
-			t.Errorf("a controller wrote that was not asked for: %v", w)
+			t.Errorf("a controller wrote that --controllers does not name: %v", w)
 		}
 	}
 	if created := a.Created(); created != 2 {

@@ -46,7 +46,7 @@ func TestNamespacesGoWhenTheyAreKnownToBeEmpty(t *testing.T) {
 	s.says(t, name, corev1.NamespaceContentRemaining, "All content successfully removed")
 	ns, err := s.kube.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || len(ns.Spec.Finalizers) == 0 {
-		t.Fatalf("a namespace was let go of which it is not known what is in it: %v", err)
+		t.Fatalf("the namespace lost its finalizers, want them kept while its contents cannot be listed: %v", err)
 	}
 
 	mend()

@@ -76,7 +76,7 @@ func TestNodesGetRangesOfTheirOwn(t *testing.T) {
 				r := netip.MustParsePrefix(text)
 				for _, other := range append(given, netip.MustParsePrefix("10.200.1.0/25"), netip.MustParsePrefix("fd00:200:0:1::/112")) {
 					if other.Overlaps(r) {
-						t.Fatalf("%s has %v, of which another has a part: %v", n.Name, r, other)
+						t.Fatalf("node %s has the range %v, which overlaps with %v of another", n.Name, r, other)
 					}
 				}
 				given = append(given, r)

@@ -40,14 +40,14 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 			said += fmt.Sprint(c.Type, " ", c.Status, " ", c.Reason, "; ")
 		}
 		if last.Status.Phase != corev1.PodFailed || !strings.Contains(said, "DisruptionTarget True DeletionByPodGC") {
-			t.Errorf("the pod ended as %s, saying %s", last.Status.Phase, said)
+			t.Errorf("the pod was deleted in the phase %s with the conditions %s; want Failed, with DisruptionTarget by DeletionByPodGC", last.Status.Phase, said)
 		}
 	})
 	t.Run("too many have ended", func(t *testing.T) { s.tooMany(t, name) })
 	t.Run("a node is out of service", func(t *testing.T) {
 		must(t, s.kube.CoreV1().Pods(name).Delete(t.Context(), stuck.Name, metav1.DeleteOptions{}))
 		if _, err := s.kube.CoreV1().Pods(name).Get(t.Context(), stuck.Name, metav1.GetOptions{}); err != nil {
-			t.Fatalf("the pod went, and no kubelet let it go: %v", err)
+			t.Fatalf("the pod of a node without a kubelet has gone, want it to wait: %v", err)
 		}
 		out := `{"spec":{"taints":[{"key":"node.kubernetes.io/out-of-service","value":"nodeshutdown","effect":"NoExecute"}]}}`
 		_, err := s.kube.CoreV1().Nodes().Patch(t.Context(), "breaks", types.MergePatchType, []byte(out), metav1.PatchOptions{})
@@ -55,7 +55,7 @@ func TestPodsThatNobodyElseEnds(t *testing.T) {
 		s.goes(t, stuck)
 	})
 	if left := s.ended(t); left != kept {
-		t.Errorf("of the pods that have ended %s are left in the end, want %s", left, kept)
+		t.Errorf("of the pods that have ended, %s are left, want %s", left, kept)
 	}
 }
 

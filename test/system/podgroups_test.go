@@ -31,7 +31,7 @@ func TestAPodGroupThatPodsAreIn(t *testing.T) {
 	}, metav1.CreateOptions{})
 	must(t, err)
 	if len(group.Finalizers) != 1 || group.Finalizers[0] != "scheduling.k8s.io/podgroup-protection" {
-		t.Fatalf("the API server protects a new group with %v", group.Finalizers)
+		t.Fatalf("the API server gives a new group the finalizers %v, want that of its protection alone", group.Finalizers)
 	}
 	of := "gang"
 	within(t, patience, "the pod can be created", func() string {
@@ -44,7 +44,7 @@ func TestAPodGroupThatPodsAreIn(t *testing.T) {
 	r := asker{site: s, nats: m.nats, namespace: name}
 	r.awaitLook(t, "podgroups.scheduling.k8s.io/gang", "podgroup-protection-controller")
 	if group, err = groups.Get(t.Context(), "gang", metav1.GetOptions{}); err != nil || group.DeletionTimestamp == nil {
-		t.Errorf("a group that a pod is in is %+v, %v", group, err)
+		t.Errorf("a deleted group with a pod in it is %+v, %v; want it to wait with its deletionTimestamp", group, err)
 	}
 	now := int64(0)
 	must(t, pods.Delete(t.Context(), "web", metav1.DeleteOptions{GracePeriodSeconds: &now}))

@@ -102,10 +102,10 @@ func TestPoliciesWhoseExpressionsDoNotFit(t *testing.T) {
 	theirs := said("kube-controller-manager")
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		if !reflect.DeepEqual(ours[name], theirs[name]) {
-			t.Errorf("of the policy %s Millrace says\n%+v\nand kube-controller-manager\n%+v", name, ours[name], theirs[name])
+			t.Errorf("about the policy %s Millrace has the warnings\n%+v\nwant those of kube-controller-manager\n%+v", name, ours[name], theirs[name])
 		}
 	}
 	if len(theirs["number-and-text"]) == 0 || len(theirs["fits"]) > 0 {
-		t.Errorf("of what does not fit %+v is said, of what fits %+v", theirs["number-and-text"], theirs["fits"])
+		t.Errorf("kube-controller-manager has the warnings %+v about a wrong expression, and %+v about a right one; want some, and none", theirs["number-and-text"], theirs["fits"])
 	}
 }

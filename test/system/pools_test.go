@@ -53,7 +53,7 @@ func TestPoolsOfDevicesAreCounted(t *testing.T) {
 	request("new")
 	at.awaitLook(t, "resourcepoolstatusrequests.resource.k8s.io/new", "resourcepoolstatusrequest-controller")
 	if r, err := requests.Get(t.Context(), "new", metav1.GetOptions{}); err != nil || r.Status != nil {
-		t.Errorf("with one of two slices the request is answered with %+v, %v", r.Status, err)
+		t.Errorf("the request has the status %+v, %v while one of two slices is missing; want none", r.Status, err)
 	}
 	l.publishSlice("second", 2, "f")
 	within(t, patience, "the request is answered", func() string {

@@ -79,7 +79,7 @@ func (s *site) withhold(t *testing.T, m *apart, withheld errand, errands []erran
 		return "no outcome has code 403"
 	})
 	if withheld.missing(name) == "" {
-		t.Error("it was done without the right")
+		t.Errorf("the controller did its work on %s without the right to it", name)
 	}
 	s.grant(t, roleOf(t, "millrace-writer-identities"))
 	s.awaitActing(t, m.kubeconfigs["writer"], withheld.identity, true)
@@ -133,7 +133,7 @@ func (m *apart) expectUp(t *testing.T) {
 	for name, replicas := range m.services {
 		for _, p := range replicas {
 			if !p.Running() {
-				t.Errorf("the %s has ended:\n%s", name, tail(p.Log))
+				t.Errorf("the %s has ended, want it to run:\n%s", name, tail(p.Log))
 				continue
 			}
 			p.ready(t)

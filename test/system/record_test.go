@@ -122,7 +122,7 @@ func read(t *testing.T, b bus.Bus, name string) []events.Message {
 		return nil
 	})
 	if !errors.Is(err, whole) {
-		t.Fatalf("read %s up to %d: %v", name, state.Last, err)
+		t.Fatalf("the read of %s does not reach message %d: %v", name, state.Last, err)
 	}
 	return all
 }

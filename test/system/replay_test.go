@@ -45,11 +45,11 @@ func replaysAll(t *testing.T, r asker, more ...string) {
 	var got replay.Summary
 	r.json(t, &got, append([]string{"replay", "--strict"}, more...)...)
 	if got.Same != got.Turns || got.Turns < 2*crowd/5 || got.Deltas < 2*crowd {
-		t.Errorf("replayed: %+v", got)
+		t.Errorf("replay --strict counts %+v; want all turns the same, and as many turns and deltas as the rollout has", got)
 	}
 	text, err := r.ask(t, append([]string{"replay", "--controller=replicaset"}, more...)...)
 	if must(t, err); !strings.Contains(text, "decided the same, byte for byte") || !strings.Contains(text, "0 decided otherwise") {
-		t.Errorf("the replay reads\n%s", text)
+		t.Errorf("replay prints\n%s\nwant \"decided the same, byte for byte\" and \"0 decided otherwise\"", text)
 	}
 }
 
@@ -64,10 +64,10 @@ func explainsATurn(t *testing.T, r asker) {
 	told, err := story.Parse(text)
 	must(t, err)
 	if !strings.Contains(string(told.View), "deployment:") || !strings.Contains(string(told.Decision), "deployments.apps:again/web/status") {
-		t.Errorf("the story is\n%s", text)
+		t.Errorf("explain --save wrote the story\n%s\nwant the deployment in the view, and the write of its status in the decision", text)
 	}
 	if _, err := r.ask(t, "explain", "deploy/web", "--save="+file); err == nil || !strings.Contains(err.Error(), "--overwrite") {
-		t.Errorf("written over: %v", err)
+		t.Errorf("explain --save over a file that exists: %v, want an error that names --overwrite", err)
 	}
 }
 

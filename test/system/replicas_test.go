@@ -165,7 +165,7 @@ func (h *herd) expectNoneDoubled(t *testing.T) {
 	t.Helper()
 	until(t, h.Arena, clustertest.RolledOut("web", first, h.size))
 	if created, want := h.Created(), h.size+h.deleted; created != want {
-		t.Errorf("%d pods were made, want %d: %d, and one for each of %d that were deleted", created, want, h.size, h.deleted)
+		t.Errorf("%d pods were created, want %d: %d, and one for each of %d that were deleted", created, want, h.size, h.deleted)
 	}
 	if most := h.Most(); most > h.size {
 		t.Errorf("%d pods at a time, want at most %d", most, h.size)

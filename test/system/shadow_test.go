@@ -58,21 +58,21 @@ func TestShadowInTheCluster(t *testing.T) {
 		} {
 			cmd := exec.CommandContext(t.Context(), s.binary, append(args, "--nats-url="+p.url(user), "--nats-ca-file="+p.ca)...)
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%s: millrace %s: %v\n%s", user, strings.Join(args, " "), err, out)
+				t.Errorf("as the user %s: millrace %s: %v\n%s", user, strings.Join(args, " "), err, out)
 			}
 		}
 		s.tails(t, p.url(user), p.ca, shop, "lonely")
 	}
 	for _, service := range p.services {
 		if code, metrics := service.get(t, "/metrics"); code != http.StatusOK || !strings.Contains(metrics, "millrace_bus_forbidden_total 0\n") {
-			t.Errorf("the bus has forbidden the %s something", service.Name)
+			t.Errorf("the metrics of the %s lack millrace_bus_forbidden_total 0: the bus has forbidden it something", service.Name)
 		}
 	}
 	if pods, err := s.kube.CoreV1().Pods(shop).List(t.Context(), everything); err != nil || len(pods.Items) > 0 {
-		t.Errorf("%d pods were made (%v)", len(pods.Items), err)
+		t.Errorf("%d pods were created (%v), want none: a shadow writes nothing", len(pods.Items), err)
 	}
 	if written := s.writtenBy(t, since, shadowHome); written != "" {
-		t.Errorf("the shadow has written: %s", written)
+		t.Errorf("the shadow has written, want no write: %s", written)
 	}
 	must(t, s.kube.AppsV1().ReplicaSets(shop).DeleteCollection(t.Context(), metav1.DeleteOptions{}, everything))
 }
@@ -111,7 +111,7 @@ func (s *site) tails(t *testing.T, url, ca, namespace, set string) {
 	})
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(first, set) { // the expected end after an interrupt
-		t.Errorf("millrace tail at %s tells %q: %v, %s", url, first, err, said.String())
+		t.Errorf("millrace tail at %s prints %q first and ends with %v, %s; want the ReplicaSet, and the interrupt", url, first, err, said.String())
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *site) expectPowerless(t *testing.T) {
 		for _, verb := range []string{"list", "watch", "get", "create", "update", "patch", "delete", "deletecollection", "impersonate", "escalate", "bind"} {
 			read := slices.Contains([]string{"list", "watch"}, verb) && slices.Contains([]string{"deployments", "replicasets", "pods"}, of.resource)
 			if s.may(t, shadowHome, "millrace-watcher", right(verb, of.group, of.resource)) != read {
-				t.Errorf("the shadow may %s %s: %t", verb, of.resource, !read)
+				t.Errorf("the shadow may %s %s: %t, want the opposite", verb, of.resource, !read)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func heal(t *testing.T, a *clustertest.Arena, replicas int) {
 		must(t, err)
 		until(t, a, clustertest.Replaced(created, replicas))
 		if now := a.Created(); now != created+1 {
-			t.Errorf("%d pods were created for one that was deleted", now-created)
+			t.Errorf("%d pods were created for one that was deleted, want 1", now-created)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestMistakes(t *testing.T) {
 			}
 			expectMistake(t, s.binary, args, c.want)
 			if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the data directory was made (%v)", err)
+				t.Errorf("the data directory was created (%v), want none after a mistake in the flags", err)
 			}
 		})
 	}
@@ -93,11 +93,11 @@ func expectMistake(t *testing.T, binary string, args []string, want string) {
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("ended with %v, want exit status 1", err)
+		t.Errorf("millrace ended with %v, want exit status 1", err)
 	}
 	said := slices.DeleteFunc(strings.Split(strings.TrimSpace(output.String()), "\n"), logged.MatchString)
 	if len(said) != 1 || !strings.HasPrefix(said[0], "millrace: ") || !strings.Contains(said[0], want) {
-		t.Errorf("said\n%s\nwant one line with %q", output.String(), want)
+		t.Errorf("millrace printed\n%s\nwant one line \"millrace: ...\" with %q", output.String(), want)
 	}
 }
 
@@ -195,6 +195,6 @@ func TestEndpoints(t *testing.T) {
 	begun := time.Now()
 	m.stop(t) // expects exit code 0
 	if took := time.Since(begun); took > time.Minute {
-		t.Errorf("SIGTERM took %v", took)
+		t.Errorf("millrace took %v to end after SIGTERM, want a minute at most", took)
 	}
 }

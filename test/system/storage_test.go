@@ -63,7 +63,7 @@ func TestVolumesFromMadeToDeleted(t *testing.T) {
 	}
 	data := s.made("data")
 	if data.Spec.StorageClassName != "standard" || data.Spec.CSI == nil || data.Spec.CSI.Driver != simulated {
-		t.Errorf("the claim's volume is %+v", data.Spec)
+		t.Errorf("the volume of the claim has the spec %+v, want the class standard and the simulated CSI driver", data.Spec)
 	}
 	s.told("late", "WaitForFirstConsumer", "waiting for first consumer")
 

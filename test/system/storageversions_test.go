@@ -66,7 +66,7 @@ func TestAPIServersThatAreGone(t *testing.T) {
 	})
 	sv, err := versions.Get(t.Context(), "example.com.shared", metav1.GetOptions{})
 	if err != nil || len(sv.Status.StorageVersions) != 2 {
-		t.Fatalf("what two API servers that live have written is %+v, %v", sv, err)
+		t.Fatalf("the StorageVersion of two API servers that run is %+v, %v; want the entries of both", sv, err)
 	}
 	must(t, leases.Delete(t.Context(), "another", metav1.DeleteOptions{}))
 	within(t, patience, "what the one has written that is gone is taken out", func() string {

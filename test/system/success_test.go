@@ -77,7 +77,7 @@ func TestASuccessPolicyIsKept(t *testing.T) {
 				found.Failed++
 			}
 			if job.Status.Failed > 0 || !holds(job, batchv1.JobComplete) {
-				t.Errorf("round %d: %s: %+v", n, job.Name, job.Status)
+				t.Errorf("round %d: the Job %s has the status %+v, want it complete without a failed pod", n, job.Name, job.Status)
 			}
 		}
 		longest = max(longest, time.Since(begun))
@@ -142,7 +142,7 @@ func (s *site) succeed(t *testing.T, namespace string) {
 				_, err := s.kube.CoreV1().Pods(namespace).Patch(t.Context(), pods[strconv.Itoa(index)], types.MergePatchType,
 					[]byte(`{"status":{"phase":"Succeeded","conditions":null}}`), metav1.PatchOptions{}, "status")
 				if err != nil && !apierrors.IsNotFound(err) {
-					t.Errorf("end a pod: %v", err)
+					t.Errorf("set the phase of a pod to Succeeded: %v", err)
 				}
 			}
 		})
@@ -169,7 +169,7 @@ func (s *site) running(t *testing.T, namespace, job string) map[string]string {
 			return pods
 		}
 	}
-	t.Errorf("the pods of %s do not run", job)
+	t.Errorf("the Job %s does not run its 10 pods in time", job)
 	return nil
 }
 

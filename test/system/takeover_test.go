@@ -133,7 +133,7 @@ func (s *site) moves(t *testing.T, namespace, nats string, restart func()) (foun
 				args = []string{"--agreed-for=5s", "--agreed-writes=0"}
 			}
 			if out, err := s.move(t, nats, to, args...); err != nil {
-				t.Fatalf("%s: %v\n%s", to, err, out)
+				t.Fatalf("millrace %s: %v\n%s", to, err, out)
 			}
 			s.actsAnew(t, namespace, to, time.Now())
 			if to == "takeover" && round == 0 {
@@ -386,6 +386,6 @@ func (f *moves) judge(t *testing.T, s *site, namespace string, load *churning) {
 	f.LongestOfT, f.LongestOfG = longest[0].String(), longest[1].String()
 	f.Overlaps, f.Lost = changes-f.Takeovers-f.Givebacks, max(0, f.Deleted+churned-f.Created)
 	if f.Overlaps != 0 || f.Surplus != 0 || f.Created != f.Deleted+churned {
-		t.Errorf("%d changes of the acting side in %d moves; %d pods created for %d deleted by users, and %d deleted by controllers", changes, f.Takeovers+f.Givebacks, f.Created, f.Deleted, f.Surplus)
+		t.Errorf("the acting side changed %d times in %d moves, want once in each; %d pods were created for %d that users deleted, want one for each, and controllers deleted %d, want none", changes, f.Takeovers+f.Givebacks, f.Created, f.Deleted, f.Surplus)
 	}
 }

@@ -65,10 +65,10 @@ func TestATenantCannotFillTheBus(t *testing.T) {
 	fullest, slowest, rollouts := m.whileFlooded(t, flooded, func(i int) time.Duration { return rollout(t, others, []string{second, first}[i%2]) })
 	t.Logf("a rollout took %v before, and of %d the slowest %v meanwhile; the store was %.0f%% full", before, rollouts, slowest, 100*fullest)
 	if most := 10*before + 10*time.Second; slowest > most || rollouts == 0 {
-		t.Errorf("%d rollouts, and the slowest took %v, want %v at most", rollouts, slowest, most)
+		t.Errorf("%d rollouts while a tenant floods the store, and the slowest took %v; want some, and %v at most", rollouts, slowest, most)
 	}
 	if fullest < 0.7 {
-		t.Errorf("the gauge that the alert rests on has never been over 70%%: %.0f%%", 100*fullest)
+		t.Errorf("the store was %.0f%% full at most, want over 70%%: the alert would not have fired", 100*fullest)
 	}
 	within(t, patience, "room is made", func() string {
 		if used, cuts := m.metric(t, "millrace_bus_store_bytes")/m.metric(t, "millrace_bus_store_limit_bytes"), m.metric(t, "millrace_bus_store_cuts_total"); used > 0.8 || cuts == 0 {
@@ -103,7 +103,7 @@ func (s *site) leftOutIsSaid(t *testing.T, r asker, key string) {
 		return ""
 	})
 	if out, err := r.ask(t, "history", "cm/again", "--limit=0"); err != nil || !strings.Contains(out, "LEFT OUT") {
-		t.Errorf("history does not say what was left out: %v\n%.2000s", err, out)
+		t.Errorf("millrace history does not print LEFT OUT for the versions that were left out: %v\n%.2000s", err, out)
 	}
 	within(t, patience, "the record is verified", func() string {
 		out, err := r.ask(t, "verify", "--key="+key)
@@ -154,7 +154,7 @@ func (p *service) metric(t *testing.T, name string) float64 {
 			return n
 		}
 	}
-	t.Fatalf("there is no metric %s (%d)", name, code)
+	t.Fatalf("/metrics has no %s (status %d)", name, code)
 	return 0
 }
 

@@ -39,7 +39,7 @@ func TestTenMinutes(t *testing.T) {
 	begun := time.Now()
 	commands := pageCommand.FindAllStringSubmatch(string(page), -1)
 	if len(commands) < 8 || len(commands) > 10 {
-		t.Fatalf("the page has %d commands", len(commands))
+		t.Fatalf("the page has %d commands, want 8 to 10", len(commands))
 	}
 	t.Cleanup(func() { // the rights must not help another test
 		_, _ = n.do(t, strings.Replace(commands[0][1], "kubectl apply", "kubectl delete", 1))
@@ -63,13 +63,13 @@ func TestTenMinutes(t *testing.T) {
 	}
 	s.actsAnew(t, namespace, "giveback", time.Now())
 	if took := time.Since(begun); took > limit {
-		t.Errorf("it took %s", took)
+		t.Errorf("all commands of the page took %s, want %s at most", took, limit)
 	}
 	load.stop()
 	within(t, patience, "all pods are there", func() string { return load.missing(t) })
 	for _, p := range s.pods(t, namespace) {
 		if p.deletes {
-			t.Error("a controller has deleted a pod, which was one too many")
+			t.Error("a controller has deleted a pod: one too many had been created")
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (n *kubeadmNode) kubelet(ctx context.Context, t *testing.T, dir string) {
 			}
 			var pod corev1.Pod
 			if err := yaml.UnmarshalStrict(text, &pod); err != nil {
-				t.Errorf("the manifest cannot be read: %v\n%s", err, text)
+				t.Errorf("the static pod's manifest cannot be read: %v\n%s", err, text)
 				return
 			}
 			if runs {

@@ -96,7 +96,7 @@ func TestTokens(t *testing.T) {
 	})
 	t.Run("no service has told a token", func(t *testing.T) { m.toldNo(t, tokens) })
 	if _, err := secrets.Get(t.Context(), "password", metav1.GetOptions{}); err != nil {
-		t.Errorf("what is no token is gone: %v", err)
+		t.Errorf("get the Secret that is no token: %v, want it to be there", err)
 	}
 }
 
@@ -175,13 +175,13 @@ func (m *apart) toldNo(t *testing.T, tokens []string) {
 func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Config, names ...string) {
 	t.Helper()
 	if len(secret) == 0 {
-		t.Fatal("there is no secret")
+		t.Fatal("the test has no secret value to search for")
 	}
 	looked := 0
 	look := func(what string, content []byte) {
 		looked++
 		if slices.ContainsFunc(secret, func(s []byte) bool { return bytes.Contains(content, s) }) {
-			t.Errorf("%s holds a secret", what)
+			t.Errorf("%s has a secret value, want it nowhere", what)
 		}
 	}
 	for _, stream := range streamsOf(t, config, names) {
@@ -190,7 +190,7 @@ func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Conf
 		}
 	}
 	if looked == 0 {
-		t.Error("no stream has messages: nothing was looked at")
+		t.Error("no stream has messages: the search looked at nothing")
 	}
 	// Logs and files are searched when no service writes any more: a running bus rewrites some of its files
 	// under other names.
@@ -203,10 +203,10 @@ func (m *apart) holdsNone(t *testing.T, secret [][]byte, config controllers.Conf
 		must(t, err)
 		look("the log of "+name, content)
 		if name == "writer" && !bytes.Contains(content, []byte("round_trippers.go")) {
-			t.Error("the writer does not log its requests: the test has lost its point")
+			t.Error("the log of the writer has no requests: the search for their bodies would find none")
 		}
 		if at := bytes.Index(content, []byte(" Body\"")); at >= 0 {
-			t.Errorf("the log of %s has bodies of requests: %.200s", name, content[max(0, at-80):])
+			t.Errorf("the log of %s has bodies of requests, want none: %.200s", name, content[max(0, at-80):])
 		}
 	}
 	must(t, filepath.WalkDir(m.dataDir, func(path string, e fs.DirEntry, err error) error {

@@ -114,7 +114,7 @@ func TestTopologyIsStrict(t *testing.T) {
 	} {
 		got := topology(text).missing(roots)
 		if (want == "") != (got == "") || !strings.Contains(got, want) {
-			t.Errorf("of\n%s\nis missing %q, want %q", text, got, want)
+			t.Errorf("of the spans\n%s\nthese are reported as missing: %q, want %q", text, got, want)
 		}
 	}
 }

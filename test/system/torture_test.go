@@ -30,14 +30,14 @@ func TestTorture(t *testing.T) {
 			"--patience=10m", "--dir="+filepath.Join(dir, "run-"+calm.String()), "--report="+report)
 		out, err := run.CombinedOutput()
 		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
+			t.Fatalf("torture: %v\n%s", err, out)
 		}
 		t.Logf("%s", out)
 		if few = tooFew(t, report); few == "" {
 			return
 		}
 	}
-	t.Errorf("%s: too few to show anything", few)
+	t.Errorf("the run did too little to show anything: %s", few)
 }
 
 // tooFew describes the run if it is too small to show anything.

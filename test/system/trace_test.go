@@ -77,7 +77,7 @@ func (s *traced) missed(t *testing.T) string {
 	for _, service := range []string{"watcher", "reconcilers", "writer"} {
 		code, page := s.services[service][0].get(t, "/metrics")
 		if code != http.StatusOK {
-			t.Fatalf("the metrics of %s: %d %s", service, code, page)
+			t.Fatalf("GET /metrics of the %s is answered %d: %s", service, code, page)
 		}
 		for _, line := range counts.FindAllString(page, -1) {
 			all = append(all, service+": "+line)
@@ -118,7 +118,7 @@ func (s *traced) tells(t *testing.T, play func(attempt int) []tale, behind func(
 		}
 		missed := s.missed(t)
 		if s.repeats == mostRepeats || missed == before {
-			t.Fatalf("the %d. time that it was told, after %d repeats of all stories: %s; missed and lost were\n%s", attempt, s.repeats, missing, missed)
+			t.Fatalf("in attempt %d, after %d repeats of all stories, something is missing: %s; the counters of missed causes and lost spans are\n%s", attempt, s.repeats, missing, missed)
 		}
 		s.repeats++
 		t.Logf("once more, the %d. of at most %d repeats: %s; missed and lost were\n%s", s.repeats, mostRepeats, missing, missed)

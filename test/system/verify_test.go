@@ -50,7 +50,7 @@ func TestTheRecordIsVerified(t *testing.T) {
 
 	s.tampered(t, r, a.Created()+b.Created(), file)
 	if out, err := r.ask(t, "verify", key, witness, "--record="+older); err == nil || !strings.Contains(out, "the record went back") {
-		t.Errorf("an older record: %v\n%s", err, out)
+		t.Errorf("verify of an older record: %v, want an error, and that the record went back:\n%s", err, out)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestAClassThatIsUsed(t *testing.T) {
 	must(t, classes.Delete(t.Context(), name, metav1.DeleteOptions{}))
 	c, err := classes.Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil || c.DeletionTimestamp == nil {
-		t.Errorf("a class that a volume names is %+v, %v", c, err)
+		t.Errorf("the deleted class that a volume names is %+v, %v; want it to wait with its deletionTimestamp", c, err)
 	}
 	must(t, volumes.Delete(t.Context(), "golden", metav1.DeleteOptions{}))
 	within(t, patience, "the class goes with the last volume that names it", func() string {

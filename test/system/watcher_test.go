@@ -135,10 +135,10 @@ func (w *watched) faithful(t *testing.T, kind kinds.Kind) {
 			continue
 		}
 		if kinds.CompareVersions(d.ResourceVersion, newest) < 0 && newest != "" {
-			t.Errorf("%s: delta %d is of version %s, after %s", kind.Name, i, d.ResourceVersion, newest)
+			t.Errorf("the log of %s: delta %d has version %s, after the newer %s", kind.Name, i, d.ResourceVersion, newest)
 		}
 		if newest = d.ResourceVersion; said[d.ID()] {
-			t.Errorf("%s: %s is said twice", kind.Name, d.ID())
+			t.Errorf("the log of %s has the delta %s twice", kind.Name, d.ID())
 		}
 		said[d.ID()] = true
 	}
@@ -236,19 +236,19 @@ func everyKindIsListed(w *watched, t *testing.T) {
 	synced(t, service)
 	w.configMap(t, "first", "x")
 	if d := w.has(t, "configmaps", events.Is, "first"); d.Form != kinds.Full || d.By.Name == "" {
-		t.Errorf("the config map came in form %q, by %q", d.Form, d.By.Name)
+		t.Errorf("the ConfigMap was recorded in form %q, by %q; want it in full, with its manager", d.Form, d.By.Name)
 	}
 	if d := w.has(t, "clusterroles.rbac.authorization.k8s.io", events.Is, "cluster-admin"); d.Form != kinds.Metadata {
-		t.Errorf("the cluster role came in form %q", d.Form)
+		t.Errorf("the ClusterRole was recorded in form %q, want its metadata", d.Form)
 	}
 	stop()
 	w.remove(t, "first")
 	_, stop = w.watcher(t, w.bus, "first-again")
 	if d := w.has(t, "configmaps", events.Gone, "first"); d.Sync {
-		t.Error("the delete was found by a relist; the watch should have gone on where the log ends")
+		t.Error("the deletion was found by a relist, want it from the watch, which goes on where the log ends")
 	}
 	if n := countOf(w.log(t, "configmaps"), events.Gap); n != 0 {
-		t.Errorf("%d gaps", n)
+		t.Errorf("the log of ConfigMaps has %d gaps after a restart, want none", n)
 	}
 	stop()
 }
@@ -269,7 +269,7 @@ func secretsStaySecret(w *watched, t *testing.T) {
 	w.has(t, "secrets", events.Gone, "canary")
 	for _, d := range w.log(t, "secrets") {
 		if bytes.Contains(d.Body, []byte(canary)) {
-			t.Errorf("%s of %v carries the secret's value", d.Op, d.Ref)
+			t.Errorf("the delta %s of %v has the Secret's value", d.Op, d.Ref)
 		}
 	}
 	files := 0
@@ -279,12 +279,12 @@ func secretsStaySecret(w *watched, t *testing.T) {
 		}
 		content, err := os.ReadFile(path)
 		if files++; bytes.Contains(content, []byte(canary)) {
-			t.Errorf("%s holds the secret's value", path)
+			t.Errorf("the file %s has the Secret's value", path)
 		}
 		return err
 	}))
 	if files == 0 {
-		t.Error("the store has no files: nothing was looked at")
+		t.Error("the store has no files: the search looked at nothing")
 	}
 }
 
@@ -300,7 +300,7 @@ func aLargeObjectComesWhole(w *watched, t *testing.T) {
 	object, err := kinds.Decode(kinds.ConfigMaps.Kind, d.ContentType, d.Body)
 	noError(t, err)
 	if got := len(object.(*corev1.ConfigMap).Data["value"]); got != 1023<<10 {
-		t.Errorf("the value has %d bytes", got)
+		t.Errorf("the recorded ConfigMap has a value of %d bytes, want 1023 KiB", got)
 	}
 	w.remove(t, "large")
 	w.has(t, "configmaps", events.Gone, "large")
@@ -333,7 +333,7 @@ func customKindsComeAndGo(w *watched, t *testing.T) {
 		return err == nil
 	}, func() string { return fmt.Sprint(err) })
 	if d := w.has(t, "widgets.example.com", events.Is, "w"); d.Form != kinds.Metadata {
-		t.Errorf("the widget came in form %q", d.Form)
+		t.Errorf("the widget was recorded in form %q, want its metadata", d.Form)
 	}
 	noError(t, definitions.Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}))
 	w.has(t, "widgets.example.com", events.Gone, "w")
@@ -353,7 +353,7 @@ func theAPIServerRestarts(w *watched, t *testing.T) {
 		case !forgotten:
 			return
 		case attempt == 10:
-			t.Fatal("the API server had forgotten the past after each of 10 restarts: what a watcher resumes was never seen")
+			t.Fatal("the API server had compacted the history after each of 10 restarts: the test never saw a watcher resume")
 		}
 	}
 }
@@ -378,9 +378,9 @@ func (w *watched) outlive(t *testing.T, attempt int) (forgotten bool) {
 	switch {
 	case len(left) == 0: // a bookmark may have had a later version
 	case !forgotten || len(left) > 1:
-		t.Errorf("the restart left %d gaps, such as %s, and the API server has forgotten the past: %v", len(left), left[0].Body, forgotten)
+		t.Errorf("the restart left %d gaps, such as %s, while the API server had compacted the history: %v; want one gap at most, and only if it had", len(left), left[0].Body, forgotten)
 	case !strings.Contains(string(left[0].Body), "forgotten"):
-		t.Errorf("the gap after a restart says %s", left[0].Body)
+		t.Errorf("the gap after a restart has the reason %s, want one that says \"forgotten\"", left[0].Body)
 	}
 	return forgotten
 }
@@ -417,7 +417,7 @@ func theHistoryWasCompacted(w *watched, t *testing.T) {
 	_, stop = w.watcher(t, w.bus, "back")
 	defer stop()
 	if d := w.has(t, "configmaps", events.Gone, "forgotten"); !d.Sync {
-		t.Error("the delete came out of a history that was compacted")
+		t.Error("the deletion was recorded from the watch, want it from a relist: its history was compacted")
 	}
 	soon(t, func() bool { return countOf(w.log(t, "configmaps")[before:], events.Gap) == 1 }, func() string { return "no gap was recorded" })
 	w.faithful(t, kinds.ConfigMaps.Kind)
@@ -437,7 +437,7 @@ func (w *watched) compact(t *testing.T) {
 	noError(t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Fatalf("compact etcd: %s", response.Status)
+		t.Fatalf("compact etcd: status %s, want 200", response.Status)
 	}
 }
 
@@ -504,7 +504,7 @@ func theActiveWatcherFallsSilent(w *watched, t *testing.T) {
 		change(n)
 	}
 	if younger.opened.Load() == 0 {
-		t.Fatal("the younger watcher did not take over")
+		t.Fatal("the younger watcher opened no log within a minute, want it to take over")
 	}
 	for range 100 {
 		change(n)
@@ -512,7 +512,7 @@ func theActiveWatcherFallsSilent(w *watched, t *testing.T) {
 	}
 	w.has(t, "configmaps", events.Gone, last)
 	if n := elder.opened.Load(); n < 2 {
-		t.Errorf("the elder watcher opened %d logs", n)
+		t.Errorf("the elder watcher opened its logs %d times, want it to take its kinds back", n)
 	}
 }
 
@@ -537,14 +537,14 @@ func theActiveWatcherDies(w *watched, t *testing.T) {
 	w.has(t, "configmaps", events.Gone, "inherited")
 	took := time.Since(died)
 	if t.Logf("the heir told the next change %v after the end", took.Round(time.Millisecond)); took > 3*promised {
-		t.Errorf("the heir took %v, far more than the %v that are promised on a machine with nothing else to do", took, promised)
+		t.Errorf("the watcher that took over recorded the next change after %v, far more than the %v that are promised on an idle machine", took, promised)
 	}
 	if younger.opened.Load() == 0 {
-		t.Error("it was not the heir who told it")
+		t.Error("the change was recorded, but not by the watcher that should take over: it opened no log")
 	}
 	synced(t, heir)
 	t.Logf("every kind was watched %v after the end", time.Since(died).Round(time.Millisecond))
 	if got := countOf(w.log(t, "configmaps"), events.Gap); got != gaps {
-		t.Errorf("taking over left %d gaps", got-gaps)
+		t.Errorf("taking over left %d gaps, want none", got-gaps)
 	}
 }

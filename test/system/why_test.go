@@ -55,7 +55,7 @@ func TestWhatHappenedAndWhy(t *testing.T) {
 		}) bool {
 			return c.Path == "spec.replicas" && c.Was == 2.0 && c.Is == 4.0
 		}) {
-			t.Errorf("between the two it differs in %+v", d.Changes)
+			t.Errorf("millrace diff prints the changes %+v, want spec.replicas from 2 to 4 among them", d.Changes)
 		}
 	})
 	t.Run("why", func(t *testing.T) { toldCauses(t, r, scaled) })
@@ -121,7 +121,7 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	var h record.History
 	r.json(t, &h, "history", "deploy/web", "--limit=0")
 	if first := h.Versions[0]; first.Event != record.Created || first.By.Manager == "" || len(h.Gaps) > 0 {
-		t.Errorf("it begins with %+v, %v", first, h.Gaps)
+		t.Errorf("the history begins with %+v and has the gaps %v; want the creation by a manager, and no gap", first, h.Gaps)
 	}
 	wanted := map[string]bool{"replicas": false, "image": false} // the ends of the paths
 	ours := 0
@@ -137,11 +137,11 @@ func toldHistory(t *testing.T, r asker, victim string) {
 	}
 	for path, found := range wanted {
 		if !found {
-			t.Errorf("no user changed the %s, as the history has it", path)
+			t.Errorf("the history has no change of %s by a user", path)
 		}
 	}
 	if ours == 0 {
-		t.Error("no version is the controller's")
+		t.Error("the history has no version that the controller wrote")
 	}
 	within(t, patience, "the end of the pod is on record", func() string { // no earlier step has waited for that
 		r.json(t, &h, "history", "pod/"+victim, "--limit=0")
@@ -151,11 +151,11 @@ func toldHistory(t *testing.T, r asker, victim string) {
 		return ""
 	})
 	if created, end := h.Versions[0], h.Versions[len(h.Versions)-1]; created.By.Controller != "replicaset-controller" || end.Event != record.Ended {
-		t.Errorf("the pod began with %+v and ended with %+v", created, end)
+		t.Errorf("the pod's history begins with %+v and ends with %+v; want the create by replicaset-controller, and the deletion", created, end)
 	}
 	text, err := r.ask(t, "history", "deploy/web")
 	if must(t, err); !strings.Contains(text, "~ spec.replicas: 2 -> 4") || strings.Contains(text, "\x1b") {
-		t.Errorf("the history reads\n%s", text)
+		t.Errorf("millrace history prints\n%s\nwant \"~ spec.replicas: 2 -> 4\", and no colours", text)
 	}
 }
 
@@ -171,17 +171,17 @@ func toldState(t *testing.T, r asker, created, scaled time.Time) {
 		var pods, set list
 		r.json(t, &pods, "get", "pods", "--at="+stamp(when))
 		if len(pods.Items) != want || !pods.Whole {
-			t.Errorf("at %v there were %d pods, whole: %v; want %d", when, len(pods.Items), pods.Whole, want)
+			t.Errorf("millrace get --at=%v prints %d pods, whole: %v; want %d, whole", when, len(pods.Items), pods.Whole, want)
 		}
 		r.json(t, &set, "get", "deploy", "--at="+stamp(when))
 		if len(set.Items) != 1 || set.Items[0].Spec.Replicas != want {
-			t.Errorf("at %v the deployment was %+v", when, set.Items)
+			t.Errorf("millrace get --at=%v prints the deployments %+v, want one with as many replicas as pods", when, set.Items)
 		}
 		version := set.Items[0].Metadata.ResourceVersion
 		var one struct{ Metadata metav1.ObjectMeta }
 		r.json(t, &one, "get", "deploy/web", "--at="+version)
 		if one.Metadata.ResourceVersion != version {
-			t.Errorf("at version %s the deployment was %+v", version, one)
+			t.Errorf("millrace get --at=%s prints a deployment of another version: %+v", version, one)
 		}
 	}
 }
@@ -192,11 +192,11 @@ func toldCauses(t *testing.T, r asker, scaled time.Time) {
 	var c record.Cause
 	r.json(t, &c, "why", "pod/"+pods.Items[0].Name, "--field=spec.containers")
 	if c.Decision == nil || c.Decision.Controller != "replicaset-controller" || c.Decision.AuditID == "" {
-		t.Fatalf("the pod was made by %+v", c)
+		t.Fatalf("the cause of the pod is %+v, want a decision of replicaset-controller with its audit ID", c)
 	}
 	began := c.Began()
 	if began.Version.Object.Kind != "deployments.apps" || began.Version.By.Controller != "" || !strings.Contains(changed(began), "image") {
-		t.Errorf("the pod began with %+v", began.Version)
+		t.Errorf("the chain of causes of the pod begins with %+v, want a user's change of the Deployment's image", began.Version)
 	}
 	var then struct {
 		Items []struct{ Metadata metav1.ObjectMeta }
@@ -207,7 +207,7 @@ func toldCauses(t *testing.T, r asker, scaled time.Time) {
 		var c record.Cause
 		r.json(t, &c, "why", "pod/"+item.Metadata.Name, "--at="+stamp(scaled), "--field=spec.containers")
 		if c.Decision == nil {
-			t.Errorf("%s was made by %+v", item.Metadata.Name, c.Version)
+			t.Errorf("the cause of the pod %s is %+v, want a decision", item.Metadata.Name, c.Version)
 			continue
 		}
 		if strings.Contains(changed(c.Began()), "spec.replicas") {
@@ -215,12 +215,12 @@ func toldCauses(t *testing.T, r asker, scaled time.Time) {
 		}
 	}
 	if followed != 2 {
-		t.Errorf("%d pods lead to the scaling, want 2", followed)
+		t.Errorf("the causes of %d pods lead to the scaling, want 2", followed)
 	}
 	var stands standing.Standing
 	r.json(t, &stands, "why-not", "deploy/web", "--controller=deployment-controller")
 	if stands.Object == nil || stands.Looked == nil || len(stands.Turns) == 0 || stands.Turns[0].Because == "" {
-		t.Errorf("the controller stands at %+v", stands)
+		t.Errorf("why-not prints %+v; want the object, the last look at it, and the last turn with its reason", stands)
 	}
 }
 
@@ -283,11 +283,11 @@ func toldEnd(t *testing.T, r asker) {
 	var lags []standing.Lag
 	r.json(t, &lags, "lag", "--all")
 	if len(lags) == 0 {
-		t.Error("no consumer works on anything")
+		t.Error("millrace lag --all lists no stream and no consumer")
 	}
 	var parked []standing.Parked
 	if r.json(t, &parked, "parked"); len(parked) > 0 {
-		t.Errorf("set aside are %+v", parked)
+		t.Errorf("millrace parked lists %+v, want no key", parked)
 	}
 }
 
@@ -310,6 +310,6 @@ func toldErrors(t *testing.T, r asker, began time.Time) {
 	}
 	r.nats = "127.0.0.1:1"
 	if _, err := r.ask(t, "get", "pods"); err == nil || !strings.Contains(err.Error(), "no bus answers at nats://127.0.0.1:1") {
-		t.Errorf("without a bus: %v", err)
+		t.Errorf("millrace get without a bus: %v, want \"no bus answers at nats://127.0.0.1:1\"", err)
 	}
 }

@@ -41,7 +41,7 @@ func TestAJobByHandStopsNoCronJob(t *testing.T) {
 	cron, err = crons.Get(t.Context(), "backup", metav1.GetOptions{})
 	must(t, err)
 	if cron.Status.LastScheduleTime != nil || len(cron.Status.Active) > 0 {
-		t.Errorf("the Job is taken for a run: %+v", cron.Status)
+		t.Errorf("the CronJob counts a Job that a user created as its run: %+v", cron.Status)
 	}
 
 	_, err = crons.Patch(t.Context(), "backup", types.MergePatchType, []byte(`{"status":{"lastScheduleTime":"5383-09-16T06:00:00Z"}}`), metav1.PatchOptions{}, "status")

@@ -39,7 +39,7 @@ limits:
 		}
 		held := r.awaitHeld(t, name, left)
 		if i == 0 && (held.Writes[0].Limit != "pods" || !strings.Contains(held.Writes[0].Message, "2 writes within 1h0m0s")) {
-			t.Errorf("held is %+v", held)
+			t.Errorf("millrace held lists %+v, want the limit pods with \"2 writes within 1h0m0s\"", held)
 		}
 		if got := s.podsOf(t, name); got != left {
 			t.Errorf("%d pods of %s are left, want %d", got, name, left)
@@ -47,7 +47,7 @@ limits:
 		out, err := r.ask(t, verb, "rs/"+held.Object.Name, "--kubeconfig="+s.Kubeconfig(clustertest.Admin), "--because=ticket 4711")
 		must(t, err)
 		if !strings.Contains(out, "pods of replicasets.apps:held/"+held.Object.Name) {
-			t.Errorf("%s says %q", verb, out)
+			t.Errorf("millrace %s prints %q, want the pods of the held ReplicaSet", verb, out)
 		}
 		if verb == "approve" {
 			within(t, patience, "all pods to go", func() string {
@@ -65,13 +65,13 @@ limits:
 			return ""
 		})
 		if why, err := r.ask(t, "why-not", "rs/"+held.Object.Name); err != nil || !strings.Contains(why, "ticket 4711") {
-			t.Errorf("why-not says %q, %v", why, err)
+			t.Errorf("why-not prints %q, %v; want the reason of the denial, \"ticket 4711\"", why, err)
 		}
 		if got := s.podsOf(t, name); got != left {
-			t.Errorf("%d pods of %s are left after the denial", got, name)
+			t.Errorf("%d pods of %s are left after the denial, want as many as before", got, name)
 		}
 		if _, err := r.ask(t, "approve", "rs/"+held.Object.Name, "--kubeconfig="+s.Kubeconfig(clustertest.Admin), "--limit=claims"); err == nil || !strings.Contains(err.Error(), `the limit "claims" holds none of them; those that do: pods`) {
-			t.Errorf("an approval of another limit: %v", err)
+			t.Errorf("approve --limit=claims: %v, want an error that names the limit that holds the writes", err)
 		}
 		_, err = a.Scale(t.Context(), name, 6) // the mistake is undone
 		must(t, err)
