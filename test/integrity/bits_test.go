@@ -58,7 +58,7 @@ func TestBitsOfTheFiles(t *testing.T) {
 			}
 			t.Logf("%d bits: %v", bitsTurned, verdicts)
 			if verdicts["found"]+verdicts["refused"] == 0 {
-				t.Error("none was of any consequence")
+				t.Errorf("of %d flipped bits none was found or refused, want some: the test flipped the wrong ones", bitsTurned)
 			}
 		})
 	}
@@ -89,16 +89,16 @@ func turned(t *testing.T, store string, truth []events.Message, exists map[strin
 	w := &world{T: t, bus: b}
 	found, err := examine(w, truth)
 	if err != nil {
-		t.Errorf("%s: %v", where, err)
+		t.Errorf("%s: read the damaged log: %v", where, err)
 	}
 	there, err := w.start()
 	switch {
 	case errors.Is(err, events.ErrDamaged), errors.Is(err, bus.ErrNoStream): // or the log was set aside
 		found = true
 	case err != nil:
-		t.Errorf("%s: %v", where, err)
+		t.Errorf("%s: a reader that starts ends with %v, want ErrDamaged or ErrNoStream", where, err)
 	case !maps.Equal(there, exists) && !short(w, truth):
-		t.Errorf("%s: a reader that starts does not find that %s", where, difference(there, exists))
+		t.Errorf("%s: a reader that starts does not notice that %s", where, difference(there, exists))
 	}
 	if found {
 		return "found"
@@ -130,7 +130,7 @@ func turnOne(t *testing.T, dir string) string {
 		return err
 	})
 	if err != nil || total == 0 {
-		t.Fatalf("%d bytes in %v: %v", total, files, err)
+		t.Fatalf("the stored log has %d bytes in the files %v: %v; want some", total, files, err)
 	}
 	at := rand.Int64N(total)
 	i, _ := slices.BinarySearch(ends, at+1)
@@ -167,7 +167,7 @@ func examine(w *world, want []events.Message) (found bool, err error) {
 		}
 		was := stored[m.Sequence]
 		if m.Subject != was.Subject || !bytes.Equal(m.Data, was.Data) || !maps.EqualFunc(m.Header, was.Header, slices.Equal) {
-			return found, fmt.Errorf("message %d passes for what was stored and is not", m.Sequence)
+			return found, fmt.Errorf("message %d differs from the one that was stored, and its sums are right", m.Sequence)
 		}
 		delete(needed, m.Sequence)
 		ref, err := subject.ParseDelta(m.Subject)
@@ -185,7 +185,7 @@ func examine(w *world, want []events.Message) (found bool, err error) {
 	}
 	found = found || last < want[len(want)-1].Sequence
 	if len(needed) > 0 && !found && !headOnly(needed, want) {
-		return found, fmt.Errorf("%d messages are missing without a trace", len(needed))
+		return found, fmt.Errorf("%d messages are missing, and no reader notices", len(needed))
 	}
 	return found, nil
 }

@@ -172,7 +172,7 @@ func TestALogThatIsMadeAnew(t *testing.T) {
 			w.whole()
 			w.truthful()
 			if log := w.read(subject.LogStream("pods")); log[0].Sequence != 1 {
-				t.Errorf("the log begins with message %d", log[0].Sequence)
+				t.Errorf("the log begins with message %d, want 1", log[0].Sequence)
 			}
 			w.goesOn()
 		})
@@ -250,7 +250,7 @@ func (w *world) neverFewer(pods int) {
 	w.Helper()
 	for _, view := range w.views() {
 		if len(view) < pods {
-			w.Errorf("the controller was shown %d pods, and there are at least %d", len(view), pods)
+			w.Errorf("the controller got a view with %d pods, want at least %d", len(view), pods)
 		}
 	}
 }
@@ -298,7 +298,7 @@ func TestBlocksThatCannotBeRead(t *testing.T) {
 			w.whole()
 			w.truthful()
 			if holes, _ := w.gaps(1); len(holes) != 1 {
-				t.Errorf("it was repaired %d times: %q", len(holes), holes)
+				t.Errorf("the log was repaired %d times, want once: %q", len(holes), holes)
 			}
 			w.goesOn()
 		})
@@ -311,7 +311,7 @@ func turnBlock(t *testing.T, store string) {
 	t.Helper()
 	files := blocks(t, store, "EV_pods")
 	if len(files) < 3 {
-		t.Fatalf("the log has %d blocks", len(files))
+		t.Fatalf("the log has %d blocks, want at least 3", len(files))
 	}
 	data, err := os.ReadFile(files[1])
 	if err != nil {
@@ -349,10 +349,10 @@ func TestALogThatIsSetAside(t *testing.T) {
 	w.truthful()
 	log := w.read(subject.LogStream("pods"))
 	if epoch := log[len(log)-1].Get(events.HeaderEpoch); epoch != "1" {
-		t.Errorf("the new log is in epoch %q, and the old one was in epoch 1", epoch)
+		t.Errorf("the new log is in epoch %q, want 1, as the old one", epoch)
 	}
 	if kept, err := filepath.Glob(filepath.Join(w.store, "damaged", "EV_pods-*")); err != nil || len(kept) != 1 {
-		t.Errorf("set aside are %v, %v", kept, err)
+		t.Errorf("of the damaged log are set aside %v, %v; want one file", kept, err)
 	}
 }
 

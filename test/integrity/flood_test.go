@@ -193,7 +193,7 @@ func (w *world) copied(what string, within time.Duration) (took time.Duration) {
 	for _, c := range copiers {
 		for !w.api.has(copyOf(c, what)) {
 			if took = time.Since(began); took > within {
-				w.Fatalf("%s has not made a copy of %s after %v", c, what, took)
+				w.Fatalf("%s has not created a copy of %s after %v", c, what, took)
 			}
 			time.Sleep(5 * time.Millisecond)
 		}

@@ -86,7 +86,7 @@ func (w *world) change() (last uint64) {
 func (w *world) sound() {
 	w.Helper()
 	for _, h := range w.holes() {
-		w.Errorf("the log has a hole: %+v", h)
+		w.Errorf("the log lacks messages without a gap in their place: %+v", h)
 	}
 }
 
@@ -152,11 +152,11 @@ func TestAReaderThatTheLogHasPassed(t *testing.T) {
 	w.settle()
 	at, err := w.bus.StreamState(t.Context(), subject.LogStream("pods"))
 	if err != nil || at.First < 100 {
-		t.Fatalf("the log stands at %+v, %v", at, err)
+		t.Fatalf("the log has the state %+v, %v; want its first 100 messages dropped", at, err)
 	}
 	read(at.Last)
 	if passed.From != 11 || passed.To < 100 {
-		t.Errorf("the reader was told of %+v, and had lost messages 11 to about %d", passed, at.First)
+		t.Errorf("the reader got the gap %+v, want 11 to about %d", passed, at.First)
 	}
 	w.whole()
 	w.neverFewer(20)
@@ -187,7 +187,7 @@ func TestDeletesBehindACompaction(t *testing.T) {
 		}
 	}
 	if gone != pods {
-		t.Errorf("the log tells of the end of %d pods, want %d", gone, pods)
+		t.Errorf("the log has the deletions of %d pods, want %d", gone, pods)
 	}
 	w.sound()
 }

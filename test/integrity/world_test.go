@@ -186,7 +186,7 @@ func (w *world) truthful() {
 	want := w.api.versions()
 	for i, view := range w.views() {
 		if !maps.Equal(view, want) {
-			w.Errorf("view %d has %d pods of %d, or others: %s", i, len(view), len(want), difference(view, want))
+			w.Errorf("view %d has %d pods, and the API server has %d: %s", i, len(view), len(want), difference(view, want))
 		}
 	}
 }
@@ -270,7 +270,7 @@ func blocks(t *testing.T, store, name string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(store, "jetstream", "*", "streams", name, "msgs", "*.blk"))
 	if err != nil || len(found) == 0 {
-		t.Fatalf("the blocks of %s are %v, %v", name, found, err)
+		t.Fatalf("the stream %s has the block files %v, %v; want some", name, found, err)
 	}
 	slices.SortFunc(found, func(a, b string) int {
 		if len(a) != len(b) {

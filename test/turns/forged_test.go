@@ -97,7 +97,7 @@ var tricks = []struct {
 			copied.Header[name] = values
 		}
 		if _, err := f.bus.Put(f.Context(), copied, "again-"+done.Subject+fmt.Sprint(len(f.stored))); !errors.Is(err, bus.ErrOvertaken) {
-			f.Errorf("the bus stores a turn once more behind the one that it followed: %v", err)
+			f.Errorf("the bus answers a turn that was stored before with %v, want ErrOvertaken", err)
 		} else {
 			f.refused++
 		}
@@ -217,7 +217,7 @@ func TestForgedTurnsAreRefused(t *testing.T) {
 	evil := 0
 	for name, n := range asked.made {
 		if !strings.HasPrefix(name, "good-") || n != 1 {
-			t.Errorf("%q was asked for %d times", name, n)
+			t.Errorf("the API server got %d requests for %q, want one for each honest turn and none else", n, name)
 			evil++
 		}
 	}
@@ -262,7 +262,7 @@ func (f *forger) refusals() (refused int) {
 			f.must(err)
 			var o events.Outcome
 			if !ok || trust.Outcome(m) != nil || events.DecodeJSON(m, &o) != nil {
-				f.Errorf("outcome %d is no writer's", next+1)
+				f.Errorf("outcome %d is not signed by a writer", next+1)
 				continue
 			}
 			if f.stored[o.Turn] == "" || known[o.Turn] {
@@ -316,7 +316,7 @@ func TestSigningBeginsOnAnUnsignedHistory(t *testing.T) {
 		for _, name := range names {
 			turns := w.outcomes(name)
 			if len(turns) != 2 || !turns[0].OK() || !turns[1].OK() {
-				t.Errorf("turns about %s became %+v, want 2 that are carried out", name, turns)
+				t.Errorf("the turns about %s have the outcomes %+v, want 2 that are carried out", name, turns)
 			}
 		}
 	})
@@ -345,7 +345,7 @@ func TestAForgedOutcomeOpensNoFence(t *testing.T) {
 	w.must(err)
 	w.eventually("it is an alarm", func() bool { return w.alarmed("millrace_reconcilers_unproven_outcomes_total", copier) > 0 })
 	if _, now, _ := w.last("a"); now != sequence {
-		t.Errorf("a forged outcome opened the fence: there is turn %d behind %d", now, sequence)
+		t.Errorf("a forged outcome opened the fence: the last turn is %d, want %d still", now, sequence)
 	}
 	defer w.writes()()
 	w.eventually("the copy is made", func() bool { return w.creates("a") == 1 })
@@ -391,7 +391,7 @@ func TestKeysChangeWhileServicesRun(t *testing.T) {
 	move(later.Turns.Public, w.keys.Turns.Public, asIs) // the old one is dropped
 	w.settle("c")
 	if refused := w.alarmed("millrace_writer_alarms_total", events.BadSignature); refused != 0 {
-		t.Fatalf("%d turns were refused while the key changed", refused)
+		t.Fatalf("%d turns were refused while the key changed, want none", refused)
 	}
 	move(later.Turns.Public, w.keys.Turns.Public, func(text []byte) []byte {
 		keys, err := sign.ParseTrust(text)

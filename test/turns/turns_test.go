@@ -28,7 +28,7 @@ func TestATurnThatTheConsumerHasSkippedIsServed(t *testing.T) {
 	w.eventually("the outcome is there", func() bool { return w.messages(subject.OutcomeStream(copier)) == 1 })
 	turn, sequence, outcome := w.last("a")
 	if turn.Repeats != 1 || sequence != 2 || outcome.Turn != 2 || !outcome.OK() {
-		t.Errorf("turn %d repeats %d; the outcome is %+v", sequence, turn.Repeats, outcome)
+		t.Errorf("turn %d repeats turn %d, and has the outcome %+v; want turn 2, which repeats 1 and was carried out", sequence, turn.Repeats, outcome)
 	}
 	stop()
 	w.close()
@@ -107,7 +107,7 @@ func TestLostOutcomesDoNotBlockTheirKeys(t *testing.T) {
 	})
 	for name, want := range map[string]int{"a": 2, "b": 2, "c": 1} {
 		if got := w.creates(name); got != want {
-			t.Errorf("%s was made %d times, want %d", name, got, want)
+			t.Errorf("the copy of %s was created %d times, want %d", name, got, want)
 		}
 	}
 }
@@ -139,7 +139,7 @@ func TestLostTurnsAreMadeAgainAndServed(t *testing.T) {
 	})
 	for name, want := range map[string]int{"a": 1, "b": 2, "c": 1, "d": 1} {
 		if got := w.creates(name); got != want {
-			t.Errorf("%s was made %d times, want %d", name, got, want)
+			t.Errorf("the copy of %s was created %d times, want %d", name, got, want)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func createdForNothing(t *testing.T, tell func(*world)) {
 		w.want("c")
 		w.eventually("the writer has looked again and again", func() bool { return w.asks() >= 7 || w.creates("c") > 1 })
 		if n := w.creates("c"); n != 1 {
-			t.Errorf("c was made %d times, and the record did not know", n)
+			t.Errorf("c was created %d times, want once: the record did not have it yet", n)
 		}
 		tell(w)
 		w.eventually("the copy of c is made anew", func() bool { return w.creates("c") == 2 })
@@ -181,7 +181,7 @@ func createdForNothing(t *testing.T, tell func(*world)) {
 		}
 	}
 	if unsure != 1 || applied != 1 {
-		t.Errorf("of the turns about c %d admit that it is not known and %d are carried out, want one of each", unsure, applied)
+		t.Errorf("of the turns about c, %d have an unsure outcome and %d were carried out; want one of each", unsure, applied)
 	}
 	w.close()
 }

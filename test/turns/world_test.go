@@ -118,10 +118,10 @@ func (w *world) must(err error) {
 
 func (w *world) append(m events.Message) {
 	if err := w.log.Append(w.Context(), m); err != nil {
-		w.Errorf("append: %v", err)
+		w.Errorf("append a message to the log: %v", err)
 	}
 	if err := w.log.Flush(w.Context()); err != nil {
-		w.Errorf("append: %v", err)
+		w.Errorf("flush the log: %v", err)
 	}
 }
 
@@ -355,7 +355,7 @@ func (w *world) trust(p sign.Pair) *sign.Trust {
 	return t
 }
 
-func (w *world) warned(err error) { w.Errorf("a file of keys: %v", err) }
+func (w *world) warned(err error) { w.Errorf("read a file of keys: %v", err) }
 
 // alarmed is the sum of a counter over all services, of those series that have a label's value.
 func (w *world) alarmed(counter, value string) (sum int) {
