@@ -75,10 +75,10 @@ func TestAStreamMadeAnewIsFoldedFromItsStart(t *testing.T) {
 		time.Sleep(time.Second) // virtual
 		synctest.Wait()
 		if n := f.Cache.Count(kinds.Pods.Name); n != 0 {
-			t.Errorf("%d objects of the old stream are remembered", n)
+			t.Errorf("the cache has %d objects of the old stream, want none", n)
 		}
 		if b.mu.Lock(); len(b.starts) != 2 || b.starts[1] != 1 {
-			t.Errorf("followed from %v, want the second time from 1", b.starts)
+			t.Errorf("the follower began at the sequences %v, want 1 the second time", b.starts)
 		}
 		b.mu.Unlock()
 		cancel()
@@ -105,7 +105,7 @@ func TestWhatWasMissedIsRecalled(t *testing.T) {
 			synctest.Wait()
 			(<-l.inbox)()
 			if !recalls(t, l, 10) {
-				t.Errorf("the key is in no doubt although following began for the %d. time", begun+1)
+				t.Errorf("the key is not recalled, although the stream of outcomes is followed for the %d. time", begun+1)
 			}
 		}
 		cancel()

@@ -28,7 +28,7 @@ func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
 	memory.Register(toy().Describe())
 	l := NewLoop(deaf{}, toy(), memory, Settings{}, nil)
 	if err := l.Trouble(); err != nil {
-		t.Fatalf("trouble before anything was tried: %v", err)
+		t.Fatalf("the loop has the trouble %v before it has tried anything, want none", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -47,7 +47,7 @@ func TestWhatTroubleLasts(t *testing.T) {
 		}{
 			"it goes on": {func(*damageReport) {}, 30 * time.Second},
 			"another is called off": {func(of *damageReport) {
-				of.afterLasting(func(error) { t.Error("it lasts although that was called off") })()
+				of.afterLasting(func(error) { t.Error("afterLasting calls a function that was stopped") })()
 			}, 30 * time.Second},
 			"over": {func(of *damageReport) { time.AfterFunc(time.Second, func() { of.end() }) }, 0},
 		} {
@@ -56,18 +56,18 @@ func TestWhatTroubleLasts(t *testing.T) {
 			began, lasted := time.Now(), time.Duration(0)
 			stop := of.afterLasting(func(err error) {
 				if lasted = time.Since(began); !errors.Is(err, torn) {
-					t.Errorf("%s: it lasts because of %v", what, err)
+					t.Errorf("%s: afterLasting passes %v, want the damage that began", what, err)
 				}
 			})
 			c.change(&of)
 			time.Sleep(time.Minute) // virtual
 			synctest.Wait()
 			if stop(); lasted != c.lasts {
-				t.Errorf("%s: it has lasted after %v, want %v", what, lasted, c.lasts)
+				t.Errorf("%s: afterLasting calls after %v, want %v (0: never)", what, lasted, c.lasts)
 			}
 		}
 		var of damageReport
-		of.afterLasting(func(error) { t.Error("what began later lasts") })
+		of.afterLasting(func(error) { t.Error("afterLasting calls for damage that began after it") })
 		time.Sleep(10 * time.Second)
 		of.begin(torn, report.Damage{})
 		time.Sleep(time.Minute)

@@ -56,7 +56,7 @@ func TestOnlyWhatWasNotDealtWithAsksForTurns(t *testing.T) {
 					t.Errorf("changes %v ask for turns, want %v", got, tc.want)
 				}
 				if f.floor != tc.floor {
-					t.Errorf("it goes on behind %d, want %d", f.floor, tc.floor)
+					t.Errorf("the follower's floor is %d, want %d", f.floor, tc.floor)
 				}
 			})
 		})
@@ -88,7 +88,7 @@ func TestALoopTellsHowFarItGot(t *testing.T) {
 		go l.Run(ctx)
 		memory.Fold(kinds.Pods.Name, logged(1))
 		if got := f.dealt(); got != 0 {
-			t.Errorf("%d is dealt with before the loop was told", got)
+			t.Errorf("the log is dealt with up to %d before the loop was told of it, want 0", got)
 		}
 		for range 3 {
 			l.Do(func(d *engine.Engine) { d.Folded(kinds.Pods.Name) })
@@ -97,7 +97,7 @@ func TestALoopTellsHowFarItGot(t *testing.T) {
 		time.Sleep(2 * countEvery) // virtual
 		synctest.Wait()
 		if got := f.dealt(); got != 1 {
-			t.Errorf("%d is dealt with, want 1", got)
+			t.Errorf("the log is dealt with up to %d, want 1", got)
 		}
 		cancel()
 		synctest.Wait()

@@ -58,7 +58,7 @@ func TestATurnWhoseOutcomeWasDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if past := pasts[0]; past.Dropped != c.want || past.Sequence != 10 {
-			t.Errorf("%s: dropped is %t, want %t", name, past.Dropped, c.want)
+			t.Errorf("%s: the outcome of the turn is recalled as dropped: %t, want %t", name, past.Dropped, c.want)
 		}
 	}
 }

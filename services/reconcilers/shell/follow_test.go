@@ -107,7 +107,7 @@ func TestOpensWhenToldWhole(t *testing.T) {
 			f.Cache.Follow(f.Kind)
 			f.Cache.Fold(f.Kind.Name, tc.told)
 			if f.open(); f.opened != tc.want {
-				t.Errorf("opened: %v, want %v", f.opened, tc.want)
+				t.Errorf("the follower has opened the kind: %v, want %v", f.opened, tc.want)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestASessionEndsWithWhatTheBusRefuses(t *testing.T) {
 		b := &flawed{errs: map[string]error{what: away}, telling: telling{state: bus.State{First: 1, Last: 2, Messages: 2}, told: logged(1, 2)}}
 		f := Follower{Bus: b, Cache: cache.New(), Kind: kinds.Pods.Kind}
 		if err := f.session(t.Context()); !errors.Is(err, away) || !strings.HasSuffix(err.Error(), want) || len(b.followed) > 0 || f.Cache.Position("pods") != 0 {
-			t.Errorf("%s: it ended with %v, and followed %v", what, err, b.followed)
+			t.Errorf("%s: the session ended with %v and followed %v, want the error of the bus, and nothing followed", what, err, b.followed)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestHowFarWasDealtWithIsAskedOnce(t *testing.T) {
 		t.Helper()
 		b.errs = map[string]error{"left": left}
 		if err := f.findFloor(t.Context()); (err != nil) != fails || b.asked["left"] != asked || f.floor != floor {
-			t.Errorf("%s: asked %d times, it goes on behind %d (%v)", what, b.asked["left"], f.floor, err)
+			t.Errorf("%s: the bus was asked %d times, and the floor is %d (%v)", what, b.asked["left"], f.floor, err)
 		}
 	}
 	adopt("a bus that is away", errors.New("away"), 1, 5, true)
@@ -196,12 +196,12 @@ func TestHowOldWhatIsFoldedIs(t *testing.T) {
 		}
 		take(logged(1))
 		if len(ages) > 0 || f.opened {
-			t.Errorf("before it is open it is told: %v", ages)
+			t.Errorf("changes before the kind was opened are measured with the ages %v, want none", ages)
 		}
 		take(logged(2))
 		take(logged(3, 4, 5))
 		if want := []time.Duration{10 * time.Second, 8 * time.Second}; !slices.Equal(ages, want) {
-			t.Errorf("the ages are %v, want %v", ages, want)
+			t.Errorf("the measured ages are %v, want %v", ages, want)
 		}
 		f.Folded = nil
 		take(logged(6)) // without a receiver
@@ -243,14 +243,14 @@ func TestWhenWhatIsFoldedIsJudged(t *testing.T) {
 		f.Cache.Follow(f.Kind)
 		f.Cache.Fold("pods", []events.Message{one, c.last})
 		if err := f.checkCensus(); errors.Is(err, events.ErrDamaged) != c.broken || (err != nil) != c.broken {
-			t.Errorf("%s: it is judged %v", what, err)
+			t.Errorf("%s: the check of the census ends with %v", what, err)
 		}
 		is := f.trouble.current()
 		if !errors.Is(is, c.is) || len(told) != c.told || c.told > 0 && told[0] != is {
-			t.Errorf("%s: the trouble is %v, told %v", what, is, told)
+			t.Errorf("%s: the trouble is %v, and %v was reported", what, is, told)
 		}
 		if end := f.trouble.damage.End; c.trouble != nil && end != map[bool]uint64{true: 2, false: 1}[is != before && is != nil] {
-			t.Errorf("%s: the report says that the log ended at %d", what, end)
+			t.Errorf("%s: the report has the end %d of the log", what, end)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func TestUpToWhereDamageIsReported(t *testing.T) {
 		}
 		f.reportDamage(events.ErrDamaged)
 		if d := f.trouble.damage; d.End != c.end || d.Kind != "pods" || d.Hole.Reason != events.ErrDamaged.Error() {
-			t.Errorf("read up to %d, with the goal %d, it reports %+v", c.position, c.goal, d)
+			t.Errorf("read up to %d, with the goal %d, the follower reports %+v", c.position, c.goal, d)
 		}
 	}
 }
@@ -289,7 +289,7 @@ func TestDamageThatALaterCensusContradicts(t *testing.T) {
 		for i, m := range c.told {
 			f.Cache.Fold("pods", []events.Message{m})
 			if err := f.checkCensus(); errors.Is(err, events.ErrDamaged) != (c.broken && i == 2) {
-				t.Errorf("%s: after message %d it is judged %v", what, i+1, err)
+				t.Errorf("%s: after message %d the check of the census ends with %v", what, i+1, err)
 			}
 		}
 	}
@@ -320,19 +320,19 @@ func TestWhatIsForgottenAfterASession(t *testing.T) {
 			go func() { ended <- f.Follow(ctx) }()
 			synctest.Wait()
 			if memory.Count("pods") != 1 {
-				t.Errorf("%s: it is forgotten before the controllers know", what)
+				t.Errorf("%s: the cache forgets the kind before the engines are shut", what)
 			}
 			stop := hear(l)
 			err := <-ended
 			stop()
 			if gone := errors.Is(c.ends, bus.ErrNoStream); errors.Is(err, bus.ErrNoStream) != gone || !gone && err != nil || follows(memory, "pods") == gone {
-				t.Errorf("%s: it ended with %v, and the kind is known: %t", what, err, follows(memory, "pods"))
+				t.Errorf("%s: the follower ended with %v, and the cache follows the kind: %t", what, err, follows(memory, "pods"))
 			}
 			if forgot := memory.Count("pods") == 0; forgot != c.forgets || forgotten(l, "pods") != c.forgets || isShut(l, "pods") != c.forgets {
-				t.Errorf("%s: it is forgotten: %t, and it is shut: %+v", what, forgot, l.engine.Key(web).Checks[0])
+				t.Errorf("%s: the cache has forgotten the kind: %t, and the key's first check is %+v", what, forgot, l.engine.Key(web).Checks[0])
 			}
 			if told := len(trouble) == 1 && trouble[0] == c.ends; told != (what == "damaged") {
-				t.Errorf("%s: told is %v", what, trouble)
+				t.Errorf("%s: the trouble that was reported is %v", what, trouble)
 			}
 		})
 	}
@@ -353,7 +353,7 @@ func TestAFollowerTakesItsTime(t *testing.T) {
 		defer cancel()
 		f := &Follower{Bus: counting, Cache: cache.New(), Kind: kinds.Pods.Kind}
 		if err := f.Follow(ctx); err != nil || asked != 41 {
-			t.Errorf("in ten seconds it asked %d times, %v", asked, err)
+			t.Errorf("the follower asked %d times in ten seconds and ended with %v, want 41 and no error", asked, err)
 		}
 	})
 }

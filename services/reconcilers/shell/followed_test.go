@@ -68,7 +68,7 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 				(<-l.inbox)()
 			}
 			if write := l.engine.Key(web).Write; (write.Outcome == 10) != signed || (refused == 0) != signed {
-				t.Errorf("signed %v: the outcome of turn %d is remembered, and %d were refused", signed, write.Outcome, refused)
+				t.Errorf("with signed outcomes %v: the engine has the outcome of turn %d, and %d were refused; want that of turn 10 and none refused, or the opposite if unsigned", signed, write.Outcome, refused)
 			}
 		})
 	}

@@ -49,12 +49,12 @@ func TestWhereAFollowerBegins(t *testing.T) {
 		f.Cache.Follow(f.Kind)
 		c.change(f)
 		if from, err := f.startSequence(t.Context()); err != nil || from != c.from {
-			t.Errorf("%s: from %d, %v", what, from, err)
+			t.Errorf("%s: the follower starts at %d, %v; want %d", what, from, err, c.from)
 		}
 	}
 	f := &Follower{Bus: failing{stock: stocked(t, 1), last: errors.New("away")}, Cache: cache.New(), Kind: kinds.Pods.Kind}
 	if _, err := f.startSequence(t.Context()); err == nil || !strings.Contains(err.Error(), "look since when everything is recorded of pods: away") {
-		t.Errorf("of a bus that is away: %v", err)
+		t.Errorf("the start on a bus that is away: %v, want an error that says what was looked for", err)
 	}
 }
 
@@ -81,12 +81,12 @@ func TestAFollowerInTroubleSaysSo(t *testing.T) {
 		time.Sleep(2*time.Second + 1) // virtual
 		synctest.Wait()
 		if !slices.Contains(said, "nodes") || !slices.Contains(said, "pods") {
-			t.Errorf("said are %v", said)
+			t.Errorf("damage was reported of the kinds %v, want nodes and pods", said)
 		}
 		cancel()
 		<-done
 		if err := f.Follow(t.Context()); !errors.Is(err, bus.ErrNoStream) {
-			t.Errorf("of a kind without streams: %v", err)
+			t.Errorf("follow a kind without streams: %v, want ErrNoStream", err)
 		}
 		synctest.Wait()
 	})
@@ -116,7 +116,7 @@ func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 		compare := func(what string, tells int, fails bool) {
 			t.Helper()
 			if err := l.checkStream(t.Context(), stream); (err != nil) != fails || len(lost) != tells {
-				t.Errorf("%s: %v, told are %q", what, err, lost)
+				t.Errorf("%s: the check of the stream ends with %v, and the losses %q were reported", what, err, lost)
 			}
 		}
 		l.witnesses.observe(stream, 5, "a")
@@ -126,7 +126,7 @@ func TestALossIsToldWhenItIsSeenTwice(t *testing.T) {
 		b.err, b.state.Last = nil, 4
 		compare("its end is gone", 1, false)
 		if told := len(l.inbox); told != 1 {
-			t.Errorf("the engine is told %d things", told)
+			t.Errorf("the engine is told %d things after a loss, want 1", told)
 		}
 		compare("it is as it was told", 1, false)
 	})
@@ -145,15 +145,15 @@ func TestALoopHasItsTime(t *testing.T) {
 		time.Sleep(2 * time.Hour) // virtual
 		synctest.Wait()
 		if len(rung) < 2 || !rung[0].Equal(began) || rung[1].Sub(began) != 3*time.Second {
-			t.Errorf("it rang at %v, and began at %v", rung, began)
+			t.Errorf("the loop woke at %v, want first at the beginning %v, and 3 s later", rung, began)
 		}
 		if !l.HasOpened() || len(l.Parked()) != 0 || l.Busy() != 0 {
-			t.Errorf("it is awake: %t, busy for %v", l.HasOpened(), l.Busy())
+			t.Errorf("the loop has opened: %t, and is busy for %v; want it open and idle, with no parked key", l.HasOpened(), l.Busy())
 		}
 		cancel()
 		synctest.Wait()
 		if l.Do(func(*engine.Engine) {}) && len(l.inbox) == 0 {
-			t.Error("it goes on when it has ended")
+			t.Error("a loop that has ended carries out a function")
 		}
 	})
 }

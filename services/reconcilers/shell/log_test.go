@@ -38,11 +38,11 @@ func TestWhichTurnsAreLogged(t *testing.T) {
 		klog.Flush()
 		said := text.String()
 		if (said == "") != (c.want == "") || !strings.Contains(said, c.want) {
-			t.Errorf("at verbosity %s of lane %s it says %q", c.verbosity, c.lane, said)
+			t.Errorf("at verbosity %s a turn of lane %s is logged as %q", c.verbosity, c.lane, said)
 		}
 		for _, part := range []string{`controller="toy"`, `stream="TURN_toy"`, "sequence=7", `because="it breaks"`} {
 			if c.want != "" && !strings.Contains(said, part) {
-				t.Errorf("%s is not said in %q", part, said)
+				t.Errorf("the log line lacks %s: %q", part, said)
 			}
 		}
 	}

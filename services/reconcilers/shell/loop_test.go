@@ -99,17 +99,17 @@ func TestALoopStoresNoOldDecision(t *testing.T) {
 		}
 		time.Sleep(callTimeout)
 		if sequence, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 0), 0); sequence != 1 || err != nil {
-			t.Errorf("in time: stored as %d, %v", sequence, err)
+			t.Errorf("a turn that is decided in time is stored at %d, %v; want 1", sequence, err)
 		}
 		time.Sleep(1)
 		if _, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 0), 1); !errors.Is(err, engine.ErrStale) {
-			t.Errorf("too late: %v, want %v", err, engine.ErrStale)
+			t.Errorf("a turn that was decided too long ago: %v, want %v", err, engine.ErrStale)
 		}
 		if sequence, err := l.sendTurn(t.Context(), turn(events.LaneWrite, 1), 1); sequence != 2 || err != nil {
-			t.Errorf("a repetition: stored as %d, %v", sequence, err)
+			t.Errorf("a repeated turn is stored at %d, %v; want 2", sequence, err)
 		}
 		if sequence, err := l.sendTurn(t.Context(), turn(events.LanePark, 0), 0); sequence != 3 || err != nil {
-			t.Errorf("a parked turn: stored as %d, %v", sequence, err)
+			t.Errorf("a parked turn is stored at %d, %v; want 3", sequence, err)
 		}
 	})
 }
@@ -125,13 +125,13 @@ func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 		stop := runs(t, l)
 		m, there, err := b.At(t.Context(), subject.TurnStream("toy"), 1)
 		if err != nil || !there || m.Subject != subject.Turn("toy", events.LaneWrite, web) {
-			t.Errorf("stored is %q, %t, %v", m.Subject, there, err)
+			t.Errorf("the first stored message is on %q (there: %t, %v), want the turn of the key", m.Subject, there, err)
 		}
 		if w := l.witnesses.get(subject.TurnStream("toy")); w.sequence != 1 || w.subject != m.Subject {
-			t.Errorf("remembered of it is %+v", w)
+			t.Errorf("the witness of the turns is %+v, want message 1", w)
 		}
 		if got := l.Tally(); got.Writes != 1 || got.Retries != 1 || turns < 2 {
-			t.Errorf("it counts %+v, of %d turns", got, turns)
+			t.Errorf("the engine counts %+v of %d turns, want one write, one retry, and at least 2 turns", got, turns)
 		}
 		b.mu.Lock()
 		b.refuse = nil
@@ -139,10 +139,10 @@ func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 		time.Sleep(time.Second) // virtual
 		synctest.Wait()
 		if n := len(b.wakes); n != 2 || b.wakes[0].Key != at || !b.wakes[0].At.Equal(epoch.Add(time.Hour)) || l.engine.Storing() != 0 {
-			t.Errorf("%d wakes were set, the first %+v; it waits for %d calls", n, b.wakes[0], l.engine.Storing())
+			t.Errorf("%d wakes were set, the first %+v, and %d calls are under way; want 2 wakes at the right time, and no call", n, b.wakes[0], l.engine.Storing())
 		}
 		if took := stop(); took != 0 {
-			t.Errorf("with nothing under way it ends after %v", took)
+			t.Errorf("a loop without calls under way ends after %v, want at once", took)
 		}
 	})
 }
@@ -156,10 +156,10 @@ func TestWhatIsBeingStoredAtTheEndIsAwaited(t *testing.T) {
 			stop := runs(t, l)
 			time.AfterFunc(release, func() { close(b.hold) })
 			if took := stop(); took != want {
-				t.Errorf("released after %v, it ends after %v, want %v", release, took, want)
+				t.Errorf("with a call that ends after %v the loop ends after %v, want %v", release, took, want)
 			}
 			if stored := l.engine.Storing() == 0; stored != (want == release) {
-				t.Errorf("released after %v, the answer has come: %t", release, stored)
+				t.Errorf("with a call that ends after %v the loop has taken the answer: %t", release, stored)
 			}
 			time.Sleep(release)
 		})
@@ -180,11 +180,11 @@ func TestCallsAreBounded(t *testing.T) {
 		}
 		time.Sleep(5*time.Second - 1) // virtual
 		if synctest.Wait(); begun.Load() != 256 {
-			t.Errorf("%d are under way", begun.Load())
+			t.Errorf("%d calls are under way, want 256", begun.Load())
 		}
 		time.Sleep(1)
 		if synctest.Wait(); begun.Load() != 300 || len(l.inbox) != 256 {
-			t.Errorf("after five seconds %d have begun, and %d have ended", begun.Load(), len(l.inbox))
+			t.Errorf("after five seconds %d calls have begun and %d have ended, want 300 and 256", begun.Load(), len(l.inbox))
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -211,7 +211,7 @@ func TestALoopWaitsForASlowBus(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := l.Tally().Writes; got != len(sets) || l.storing != 0 {
-			t.Errorf("%d acts of %d are stored, and %d are on their way", got, len(sets), l.storing)
+			t.Errorf("%d of %d write turns are stored, and %d are under way; want all stored", got, len(sets), l.storing)
 		}
 		stop()
 	})
@@ -231,7 +231,7 @@ func TestTurnsAreMadeInBursts(t *testing.T) {
 		busy  bool
 	}{{64, true}, {128, true}, {130, false}, {130, false}} {
 		if busy := l.runTurns(); busy != want.busy || turns != want.turns {
-			t.Errorf("after burst %d there were %d turns, and there is more: %t", i+1, turns, busy)
+			t.Errorf("after burst %d there were %d turns, and there is more to do: %t", i+1, turns, busy)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestTurnsAreMadeInBursts(t *testing.T) {
 		}
 		stop := runs(t, l)
 		if n := l.Tally().Nothing; n != 1 {
-			t.Errorf("ten demands made %d turns", n)
+			t.Errorf("ten demands for one key made %d turns, want 1", n)
 		}
 		stop()
 	})
@@ -263,7 +263,7 @@ func TestALoopSaysHowLongATurnGoesOn(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if busy != time.Second || took != time.Second || l.Busy() != 0 {
-			t.Errorf("in the turn it is busy for %v, and after it for %v; it took %v", busy, l.Busy(), took)
+			t.Errorf("the loop is busy for %v in the turn and for %v after it, and the turn took %v; want 1s, 0, 1s", busy, l.Busy(), took)
 		}
 		stop()
 	})
@@ -275,11 +275,11 @@ func TestALoopOfEveryKindWaitsForTheDiscovery(t *testing.T) {
 		l := looped(&counter{stock: stocked(t, 0)}, spread(), Settings{}, nil)
 		stop := runs(t, l)
 		if l.HasOpened() {
-			t.Error("it is awake, and nothing was found")
+			t.Error("the loop has opened before the kinds were discovered")
 		}
 		l.Do(func(d *engine.Engine) { d.Discover(); d.Discovered() })
 		if synctest.Wait(); !l.HasOpened() {
-			t.Error("everything is found, and it is not awake")
+			t.Error("the loop has not opened after the kinds were discovered")
 		}
 		stop()
 	})
@@ -301,7 +301,7 @@ func TestHowOftenItIsCounted(t *testing.T) {
 			}
 			l.publish()
 			if got := l.processedUpTo(kinds.ReplicaSets.Name); got != want || l.stale != stale {
-				t.Errorf("%s: dealt with up to %d, and it may be further: %t", what, got, l.stale)
+				t.Errorf("%s: the log is dealt with up to %d (stale: %t)", what, got, l.stale)
 			}
 		}
 		is("shut", 0, 0, false)
@@ -327,28 +327,28 @@ func TestALoopAnswers(t *testing.T) {
 		l.Do(func(d *engine.Engine) { d.Folded(kinds.ReplicaSets.Name) })
 		synctest.Wait()
 		if s, stalled, known := l.Stall(t.Context()); stalled || !known {
-			t.Errorf("at first it says that it stalls: %+v, %t", s, known)
+			t.Errorf("the loop reports the stall %+v at first (known: %t), want none", s, known)
 		}
 		time.Sleep(report.StallAfter) // virtual
 		if k, ok := l.Key(t.Context(), web); !ok || !k.Known || k.Waits != report.NotRead {
-			t.Errorf("of the key it says %+v, %t", k, ok)
+			t.Errorf("the state of the key is %+v, %t; want that it waits because pods are not read", k, ok)
 		}
 		if w, ok := l.Waiting(t.Context()); !ok || w[report.KeysWait].Oldest != web {
-			t.Errorf("waiting are %+v, %t", w, ok)
+			t.Errorf("the waiting keys are %+v, %t; want web as the oldest", w, ok)
 		}
 		if b, ok := l.Backlog(t.Context()); !ok || b[kinds.ReplicaSets.Name].Sequence != 1 {
-			t.Errorf("its backlog is %+v, %t", b, ok)
+			t.Errorf("the backlog is %+v, %t; want the log of ReplicaSets at 1", b, ok)
 		}
 		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != report.NotRead || s.Controller != "toy" {
-			t.Errorf("it says %+v, %t, %t", s, stalled, known)
+			t.Errorf("the stall is %+v, %t (known: %t); want that pods are not read", s, stalled, known)
 		}
 		l.Own(0)
 		if k, ok := l.Key(t.Context(), web); !ok || !k.Checks[2].Holds || k.Checks[2].Condition != report.OtherReplica {
-			t.Errorf("of a key that is another replica's it says %+v, %t", k.Checks, ok)
+			t.Errorf("the state of a key of another replica has the checks %+v, %t; want OtherReplica as the third", k.Checks, ok)
 		}
 		l.setBusy(time.Now().Add(-report.StallAfter))
 		if s, stalled, known := l.Stall(t.Context()); !known || !stalled || s.Condition != report.Deciding {
-			t.Errorf("while it decides it says %+v, %t, %t", s, stalled, known)
+			t.Errorf("the stall in a long turn is %+v, %t (known: %t); want Deciding", s, stalled, known)
 		}
 		stop()
 	})
@@ -371,10 +371,10 @@ func TestALoopTellsWhereAKindEnds(t *testing.T) {
 		l.engine.Advance(l.clock().Add(2 * time.Second)) // the patience
 		(<-l.inbox)()
 		if got := unseen(); len(got) != 1 {
-			t.Errorf("before the end of the log is folded, it waits for %v", got)
+			t.Errorf("before the end of the log is folded the key waits for the effects %v, want one", got)
 		}
 		if fold(3); len(unseen()) != 0 {
-			t.Errorf("it goes beyond the end of the log, and waits for %v", unseen())
+			t.Errorf("after the end of the log is folded the key waits for the effects %v, want none", unseen())
 		}
 	})
 }
@@ -399,13 +399,13 @@ func TestASuspicionIsTold(t *testing.T) {
 		l.settings.Suspect(gone)
 		synctest.Wait()
 		if len(heard) != 1 || heard[0].By != "toy" || heard[0].Kind != "pods" || l.Trouble() != nil {
-			t.Errorf("heard are %+v; its trouble is %v", heard, l.Trouble())
+			t.Errorf("the reported suspicions are %+v, and the trouble is %v; want one, by the controller, and no trouble", heard, l.Trouble())
 		}
 		l = looped(failing{stock: b, state: errors.New("away")}, toy(), Settings{}, nil)
 		l.settings.Suspect(gone)
 		synctest.Wait()
 		if err := l.Trouble(); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods") || len(heard) != 1 {
-			t.Errorf("its trouble is %v, heard are %d", err, len(heard))
+			t.Errorf("with a bus that is away the trouble is %v, and %d suspicions were reported; want the failed report, and no further one", err, len(heard))
 		}
 		cancel()
 		synctest.Wait()
@@ -422,14 +422,14 @@ func TestAnEngineIsShutWhenItIsSaid(t *testing.T) {
 		go func() { l.ShutNow("pods"); shut = true }()
 		synctest.Wait()
 		if shut {
-			t.Error("it is shut before it runs")
+			t.Error("ShutNow returns before the loop runs")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go l.Run(ctx)
 		synctest.Wait()
 		if !shut || !isShut(l, "pods") {
-			t.Error("it is not shut")
+			t.Error("the kind is not shut when the loop runs")
 		}
 		cancel()
 		synctest.Wait()
@@ -450,11 +450,11 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 		l.setBusy(time.Now())
 		time.Sleep(report.StallAfter - 1) // virtual
 		if s, stalled := ask(); stalled {
-			t.Errorf("too early: %+v", s)
+			t.Errorf("the loop reports the stall %+v before the turn has taken that long", s)
 		}
 		time.Sleep(1)
 		if s, stalled := ask(); !stalled || s.Condition != report.Deciding {
-			t.Errorf("it says %+v (%t)", s, stalled)
+			t.Errorf("the stall is %+v (%t), want Deciding", s, stalled)
 		}
 		l.publish()
 		for range 200 { // like a stream that cannot be read
@@ -462,11 +462,11 @@ func TestADecisionThatDoesNotEndStalls(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 		}
 		if s, stalled := ask(); !stalled || s.Condition != report.BusRefuses || s.Detail != "no such stream" {
-			t.Errorf("it says %+v (%t)", s, stalled)
+			t.Errorf("the stall is %+v (%t), want BusRefuses with \"no such stream\"", s, stalled)
 		}
 		time.Sleep(recent)
 		if s, stalled := ask(); stalled {
-			t.Errorf("it still says %+v", s)
+			t.Errorf("the loop still reports the stall %+v when the failures are over", s)
 		}
 	})
 }
@@ -477,7 +477,7 @@ func remember(t *testing.T, l *Loop, turn uint64) {
 	t.Helper()
 	l.engine.Ask(web)
 	if !recalls(t, l, turn) {
-		t.Fatal("a key that is not known is not recalled")
+		t.Fatal("the engine does not recall a key that it does not know")
 	}
 }
 

@@ -51,7 +51,7 @@ func TestLossesAreTold(t *testing.T) {
 			l.record(stream, bus.State{First: 3, Last: 5, Created: epoch}, false)
 			lost, err := loss(t.Context(), tape{held: tc.held}, stream, l.get(stream), tc.state)
 			if err != nil || (lost != nil) != tc.lost {
-				t.Errorf("lost: %v (%v)", lost, err)
+				t.Errorf("the loss is %v (%v), want one: %t", lost, err, tc.lost)
 			}
 		})
 	}
@@ -64,7 +64,7 @@ func TestALossIsToldOnce(t *testing.T) {
 	now := bus.State{First: 1, Last: 2, Created: epoch}
 	l.record(stream, now, true)
 	if lost, err := loss(t.Context(), tape{}, stream, l.get(stream), now); err != nil || lost != nil {
-		t.Errorf("lost again: %v (%v)", lost, err)
+		t.Errorf("a loss that was taken note of is reported again: %v (%v)", lost, err)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 			time.Sleep(after) // virtual
 			synctest.Wait()
 			if b.looked[turns] != turnsLooked || b.all() != all {
-				t.Errorf("%s: turns were looked at %d times, all streams %d times; want %d and %d", what, b.looked[turns], b.all(), turnsLooked, all)
+				t.Errorf("%s: the stream of turns was inspected %d times and all streams %d times, want %d and %d", what, b.looked[turns], b.all(), turnsLooked, all)
 			}
 		}
 		is("at first", 0, 1, 3)
@@ -132,14 +132,14 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 		is("away", 10*time.Second, 4, 10)
 		is("away, in time", 10*time.Second, 5, 13)
 		if err := l.Trouble(); err == nil || !strings.HasPrefix(err.Error(), "inspect ") || !strings.HasSuffix(err.Error(), ": away") {
-			t.Errorf("its trouble is %v", err)
+			t.Errorf("the trouble of the loop is %v, want the inspection that failed", err)
 		}
 		is("away, and again", 5*time.Second, 6, 16)
 		time.Sleep(recent + 1)
 		b.before = cancel
 		is("at the end", 5*time.Second-recent-1, 7, 19)
 		if err := l.Trouble(); err != nil {
-			t.Errorf("what is cut short at the end is trouble: %v", err)
+			t.Errorf("an inspection that the end of the loop cuts short is trouble: %v", err)
 		}
 	})
 }
@@ -153,16 +153,16 @@ func TestAWitnessThatCouldNotBeReadIsReadAgain(t *testing.T) {
 		l.witnesses.observe(stream, 1, "a")
 		b.at = errors.New("away")
 		if _, lost, err := l.checkWitness(t.Context(), stream); lost != nil || err == nil {
-			t.Errorf("of a witness that cannot be read: lost %v, %v", lost, err)
+			t.Errorf("a witness that cannot be read is the loss %v, %v; want the error, and no loss", lost, err)
 		}
 		if !l.witnesses.get(stream).read.IsZero() {
-			t.Error("a witness that could not be read has been read")
+			t.Error("a witness that could not be read is taken as read")
 		}
 		if b.at = nil; !l.BusTime().Equal(time.Now().Add(time.Hour)) {
-			t.Errorf("by the clock of the bus it is %v", l.BusTime())
+			t.Errorf("BusTime is %v, want an hour ahead, as the bus says", l.BusTime())
 		}
 		if now, lost, err := l.checkWitness(t.Context(), stream); lost != nil || err != nil || now.Last != 1 || l.witnesses.get(stream).read.IsZero() {
-			t.Errorf("when it can be read: %+v, lost %v, %v", now, lost, err)
+			t.Errorf("a witness that can be read: state %+v, loss %v, %v; want the end 1, no loss, and that it was read", now, lost, err)
 		}
 	})
 }
@@ -172,16 +172,18 @@ func TestAServerThatLagsHasLostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := subject.TurnStream("toy")
 		b := &guarded{looked: map[string]int{}, state: bus.State{First: 1, Last: 4, Created: epoch}, later: bus.State{First: 1, Last: 5, Created: epoch}}
-		l := looped(b, toy(), Settings{Lost: func(stream string, what error) { t.Errorf("%s has lost something: %v", stream, what) }}, nil)
+		l := looped(b, toy(), Settings{Lost: func(stream string, what error) {
+			t.Errorf("%s is reported to have lost something, want no report: %v", stream, what)
+		}}, nil)
 		l.witnesses.observe(stream, 5, "a")
 		began := time.Now()
 		if err := l.checkStream(t.Context(), stream); err != nil || b.looked[stream] != 2 || time.Since(began) != 250*time.Millisecond || len(l.inbox) != 0 {
-			t.Errorf("%v after %v and %d looks; the engine is told %d things", err, time.Since(began), b.looked[stream], len(l.inbox))
+			t.Errorf("a server that lags: %v after %v and %d looks, and the engine is told %d things; want no loss, and to look twice within 250 ms", err, time.Since(began), b.looked[stream], len(l.inbox))
 		}
 		b.state, b.later = bus.State{First: 1, Last: 4, Created: epoch}, bus.State{}
 		l.settings.Lost = nil // without a receiver
 		if err := l.checkStream(t.Context(), stream); err != nil || len(l.inbox) != 1 {
-			t.Errorf("of a loss: %v, and the engine is told %d things", err, len(l.inbox))
+			t.Errorf("a loss without a receiver: %v, and the engine is told %d things, want 1", err, len(l.inbox))
 		}
 	})
 }
@@ -192,9 +194,9 @@ func TestTheLastMessageIsTheWitness(t *testing.T) {
 	l.observe(stream, 5, "a")
 	l.observe(stream, 5, "b")
 	if w := l.get(stream); w.subject != "b" {
-		t.Errorf("the witness is %+v", w)
+		t.Errorf("the witness is %+v, want the last message of that sequence", w)
 	}
 	if restRead != 10*time.Minute {
-		t.Errorf("a witness is read again after %v", restRead)
+		t.Errorf("a witness is read again after %v, want ten minutes", restRead)
 	}
 }

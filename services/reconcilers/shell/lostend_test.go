@@ -51,14 +51,14 @@ func TestALostEndIsAskedAbout(t *testing.T) {
 					synctest.Wait()
 					last, asked := b.lastReport()
 					if opened := !isShut(l, "pods"); opened != tc.opened || asked < tc.asked {
-						t.Errorf("opened: %t, asked %d times", opened, asked)
+						t.Errorf("the kind is open: %t, and the follower reported %d times that the log has lost its end", opened, asked)
 					}
 					if tc.spoken == nil && asked > 0 && (last.End != 2 || last.Kind != "pods" || last.Hole.Reason != "the log has lost its end") {
-						t.Errorf("it asked %+v", last)
+						t.Errorf("the report is %+v, want the log of pods with its end at 2", last)
 					}
 					time.Sleep(2 * reportEvery)
 					if _, again := b.lastReport(); tc.opened && again > asked {
-						t.Errorf("it asked %d times more after the opening", again-asked)
+						t.Errorf("the follower reported %d times more after the kind was opened, want 0", again-asked)
 					}
 				})
 			})
@@ -98,17 +98,17 @@ func TestTheWaitForAWatcherBeginsOnce(t *testing.T) {
 		time.Sleep(lostEndPatience / 2) // virtual
 		f.waitForWatcher(3)
 		if d := f.lostEnd.damage; f.lostEnd.current() == nil || d.Kind != "pods" || d.End != 2 {
-			t.Errorf("it asks because of %v, with %+v", f.lostEnd.current(), d)
+			t.Errorf("the follower reports %+v because of %v, want the end 2 of the log of pods", d, f.lostEnd.current())
 		}
 		time.Sleep(lostEndPatience / 2)
 		if synctest.Wait(); resigned != 1 {
-			t.Errorf("after a minute it has resigned %d times", resigned)
+			t.Errorf("after a minute without a watcher the follower has given up %d times, want once", resigned)
 		}
 		f = begin()
 		f.stopWaiting()
 		time.Sleep(2 * lostEndPatience)
 		if synctest.Wait(); resigned != 1 || f.lostEnd.current() != nil {
-			t.Error("it resigns, or asks, although a watcher has spoken")
+			t.Error("the follower gives up, or reports, although a watcher has recorded something")
 		}
 	})
 }

@@ -24,10 +24,10 @@ func TestALostEndKeepsEnginesShut(t *testing.T) {
 	f.Cache.Forget(f.Kind.Name)
 	f.Cache.Fold(f.Kind.Name, known[:2])
 	if f.open(); f.opened || f.lostEnd.current() == nil || f.lostEnd.damage.End != 2 {
-		t.Errorf("opened %t, asks because of %v", f.opened, f.lostEnd.current())
+		t.Errorf("without the end of the log the kind is open: %t, and the report is %v; want it shut, and a report", f.opened, f.lostEnd.current())
 	}
 	f.Cache.Fold(f.Kind.Name, []events.Message{again(known[2], 3), markAt(kinds.Pods.Kind, known[2].Get(events.HeaderRV), 4)})
 	if f.open(); !f.opened || f.lostEnd.current() != nil {
-		t.Errorf("told again: opened %t, asks because of %v", f.opened, f.lostEnd.current())
+		t.Errorf("with everything recorded again the kind is open: %t, and the report is %v; want it open, and none", f.opened, f.lostEnd.current())
 	}
 }

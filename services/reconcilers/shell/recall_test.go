@@ -88,7 +88,7 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 		go func() { defer close(done); l.Run(ctx) }()
 		synctest.Wait()
 		if len(b.asked) != maxRecalls || len(b.stored) > 0 {
-			t.Errorf("before anything is answered, it asks %q", b.asked)
+			t.Errorf("before any answer the loop asks %q, want 4 questions and no stored turn", b.asked)
 		}
 		close(b.hold)
 		synctest.Wait()
@@ -99,7 +99,7 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 			var n int
 			stream, number, _ := strings.Cut(question, " ")
 			if _, err := fmt.Sscan(number, &n); err != nil || n > recallMost {
-				t.Errorf("%s of %s lanes at once, %v", stream, number, err)
+				t.Errorf("%s is asked about %s lanes at once (%v), want 256 at most", stream, number, err)
 			}
 			if lanes += n; stream == subject.OutcomeStream("toy") {
 				outcomes++
@@ -107,7 +107,7 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 		}
 		// A write and a report of each, their turns and their outcomes.
 		if least := (2*sets + recallMost - 1) / recallMost; lanes != 4*sets || outcomes < least || outcomes > least+2*maxRecalls {
-			t.Errorf("it asked for the outcomes %d times, and for %d lanes in all; want about %d, and %d", outcomes, lanes, least, 4*sets)
+			t.Errorf("the loop asked for outcomes %d times, and for %d lanes in all; want about %d, and %d", outcomes, lanes, least, 4*sets)
 		}
 		acts := 0
 		for _, m := range b.stored {
@@ -116,7 +116,7 @@ func TestACrowdIsRecalledTogether(t *testing.T) {
 			}
 		}
 		if acts != sets {
-			t.Errorf("%d acts were stored, want %d", acts, sets)
+			t.Errorf("%d write turns were stored, want %d", acts, sets)
 		}
 	})
 }
@@ -130,13 +130,13 @@ func TestWhatIsSoughtAtTheEnd(t *testing.T) {
 		for l.engine.Step() {
 		}
 		if len(l.sought) != 4 || l.engine.Storing() != 4 {
-			t.Fatalf("sought are %v", l.sought)
+			t.Fatalf("the lanes to recall are %v, want 4", l.sought)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		l.Run(ctx)
 		if len(b.asked) != 2 || l.engine.Storing() > 0 {
-			t.Errorf("it asked %q, and waits for %d answers", b.asked, l.engine.Storing())
+			t.Errorf("when the loop ends it has asked %q and waits for %d answers, want 2 questions and no answer to come", b.asked, l.engine.Storing())
 		}
 	})
 }
@@ -151,7 +151,7 @@ func TestAFailedRecallIsTriedAgain(t *testing.T) {
 	say := <-l.inbox
 	say()
 	if l.engine.Tally().Retries != 3 || l.recalls != 0 || l.engine.Storing() != 0 {
-		t.Errorf("%d retries, %d under way, %d answers to come", l.engine.Tally().Retries, l.recalls, l.engine.Storing())
+		t.Errorf("after a failed recall there are %d retries, %d recalls under way, %d answers to come; want 3, 0, 0", l.engine.Tally().Retries, l.recalls, l.engine.Storing())
 	}
 }
 
@@ -174,16 +174,16 @@ func TestEachLaneHasItsOwnPast(t *testing.T) {
 	}
 	pasts, err := recall(t.Context(), b, "toy", lanes, Signatures{})
 	if err != nil || len(pasts) != len(lanes) || b.states != 1 {
-		t.Fatalf("%d pasts, asked %d times how far the outcomes reach back (%v)", len(pasts), b.states, err)
+		t.Fatalf("recall returns %d pasts and asked %d times how far the outcomes reach back (%v), want one for each lane, and once", len(pasts), b.states, err)
 	}
 	for i, past := range pasts {
 		known := past.Turn != nil && past.Turn.Key == lanes[i].key && past.Turn.Lane == lanes[i].lane && past.Sequence == uint64(i+1)
 		if known != (i%2 == 0) || past.Outcome != nil {
-			t.Errorf("of %v is remembered %+v", lanes[i], past)
+			t.Errorf("the past of %v is %+v, want a turn for every second lane, and no outcome", lanes[i], past)
 		}
 	}
 	if want := []string{"TURN_toy 9", "OUTCOME_toy 9"}; !slices.Equal(b.asked, want) {
-		t.Errorf("it asked %q, want %q", b.asked, want)
+		t.Errorf("recall asked %q, want %q", b.asked, want)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestEachLaneHasItsOwnPast(t *testing.T) {
 // recalled, too.
 func TestHowMuchIsRecalledTogether(t *testing.T) {
 	if recallMost != 256 || maxRecalls != 4 {
-		t.Errorf("%d lanes are recalled together, %d times at once", recallMost, maxRecalls)
+		t.Errorf("%d lanes are recalled together, in %d batches at once; want 256 and 4", recallMost, maxRecalls)
 	}
 	b := &library{}
 	l := multitude(b, 0)
@@ -213,9 +213,9 @@ func TestNoOutcomeIsNoForgery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { t.Error("an outcome that is not there is refused") }}
+	by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { t.Error("a missing outcome is reported as refused") }}
 	if past := by.pastOf(events.Message{}, false, events.Message{Time: time.Now()}); past.Outcome != nil || past.Sequence != 0 {
-		t.Errorf("remembered is %+v", past)
+		t.Errorf("the past without a turn and an outcome is %+v, want an empty one", past)
 	}
 }
 
@@ -242,7 +242,7 @@ func TestATurnInThePlaceOfALostOne(t *testing.T) {
 		"of a later turn, at any time":    {turn, stored(0), events.Outcome{Turn: 9}, false},
 	} {
 		if supersedes(message, c.turn, c.outcome, c.of) != c.is {
-			t.Errorf("%s: %t", what, !c.is)
+			t.Errorf("%s: an outcome supersedes the turn: %t, want %t", what, !c.is, c.is)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func TestARecallTellsWhatALostTurnSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p := pasts[0]; p.Sequence != 10 || p.Outcome == nil || p.Outcome.Turn != tc.want {
-			t.Errorf("the newest outcome is %s: turn %d with %+v, want turn 10 with an outcome of %d", name, p.Sequence, p.Outcome, tc.want)
+			t.Errorf("the newest outcome is %s: recalled are turn %d and the outcome %+v, want turn 10 and the outcome of turn %d", name, p.Sequence, p.Outcome, tc.want)
 		}
 	}
 }

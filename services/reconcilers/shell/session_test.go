@@ -141,14 +141,14 @@ func TestWhatEndsASession(t *testing.T) {
 				go func() { ended <- f.session(ctx) }()
 				synctest.Wait()
 				if byItself := len(ended) > 0; byItself != (tc.want != nil) {
-					t.Errorf("ended by itself: %t", byItself)
+					t.Errorf("the session ended by itself: %t, want the opposite", byItself)
 				}
 				cancel()
 				if err := <-ended; !errors.Is(err, tc.want) || (err != nil) != (tc.want != nil) {
-					t.Errorf("ended with %v, want %v", err, tc.want)
+					t.Errorf("the session ended with %v, want %v", err, tc.want)
 				}
 				if got := f.Cache.Position("pods"); got != tc.position || f.opened != tc.opened || !slices.Equal(b.followed, []string{podLog + " 1"}) {
-					t.Errorf("folded from %v up to %d, want %d; opened: %t", b.followed, got, tc.position, f.opened)
+					t.Errorf("the session followed %v and folded up to %d, want %d; opened: %t", b.followed, got, tc.position, f.opened)
 				}
 			})
 		})
@@ -199,13 +199,13 @@ func TestReadingBeginsWhereEverythingIsRecordedSince(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				if err := f.session(ctx); !errors.Is(err, tc.want) || (err != nil) != (tc.want != nil) {
-					t.Errorf("it ended with %v", err)
+					t.Errorf("the session ended with %v", err)
 				}
 				if got := f.Cache.Count("pods"); !slices.Equal(b.followed, []string{fmt.Sprint(podLog, " ", tc.from)}) || got != tc.objects || f.opened != tc.opened {
-					t.Errorf("it began with %v and found %d, want %d and %d; opened: %t", b.followed, got, tc.from, tc.objects, f.opened)
+					t.Errorf("the session followed %v and has %d objects, want from %d and %d; opened: %t", b.followed, got, tc.from, tc.objects, f.opened)
 				}
 				if f.trouble.current() != nil {
-					t.Errorf("the trouble has not ended: %v", f.trouble.current())
+					t.Errorf("the trouble %v goes on, want it ended", f.trouble.current())
 				}
 			})
 		})
@@ -222,10 +222,10 @@ func TestASessionGoesOn(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		if err := f.session(ctx); err != nil || time.Since(began) != time.Hour || f.opened || f.waiting {
-			t.Errorf("it ended after %v with %v; opened: %t, waiting: %t", time.Since(began), err, f.opened, f.waiting)
+			t.Errorf("the session ended after %v with %v (opened: %t, waiting: %t), want after an hour, neither open nor waiting", time.Since(began), err, f.opened, f.waiting)
 		}
 		if want := []string{podLog + " 1"}; !slices.Equal(b.followed, want) {
-			t.Errorf("followed are %v, want %v", b.followed, want)
+			t.Errorf("the session followed %v, want %v", b.followed, want)
 		}
 	})
 }
@@ -242,7 +242,7 @@ func TestASessionContinuesBehindWhatIsFolded(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if err := f.session(ctx); err != nil || f.opened != opened || !slices.Equal(b.followed, []string{podLog + " 4"}) {
-				t.Errorf("a log of %d messages is followed from %v (%v); opened: %t", last, b.followed, err, f.opened)
+				t.Errorf("a log of %d messages is followed from %v (%v), opened: %t; want from 4", last, b.followed, err, f.opened)
 			}
 		})
 	}
@@ -374,7 +374,7 @@ func TestDamageIsReportedUntilACensusAgrees(t *testing.T) {
 				synctest.Wait()
 				last, reports := b.lastReport()
 				if isShut(l, "pods") != shut || f.Cache.Count("pods") != objects || last.End != end || (reports > before) != (f.trouble.current() != nil) {
-					t.Errorf("%s: shut: %t, %d objects; reported %d times more, last with the end %d", what, isShut(l, "pods"), f.Cache.Count("pods"), reports-before, last.End)
+					t.Errorf("%s: the kind is shut: %t, with %d objects, and was reported %d times more, last with the end %d", what, isShut(l, "pods"), f.Cache.Count("pods"), reports-before, last.End)
 				}
 			}
 			is("whole", false, 1, 0)
@@ -389,10 +389,10 @@ func TestDamageIsReportedUntilACensusAgrees(t *testing.T) {
 			is("a census agrees", false, 3, 5)
 		})
 		if len(trouble) < 3 || !errors.Is(trouble[0], events.ErrDamaged) || trouble[len(trouble)-1] != nil || slices.Contains(trouble[:len(trouble)-1], nil) {
-			t.Errorf("the trouble was %v", trouble)
+			t.Errorf("the troubles were %v, want damage, and none in the end", trouble)
 		}
 		if !slices.Equal(b.begun, []uint64{1, 1}) {
-			t.Errorf("it began with %v", b.begun)
+			t.Errorf("the log was followed from %v, want twice from 1", b.begun)
 		}
 	})
 }
@@ -405,15 +405,15 @@ func TestLastingTroubleReadsTheLogAgain(t *testing.T) {
 		followed(t, b, cache.New(), func(f *Follower, l *Loop) {
 			time.Sleep(2*damageLasts + 5*time.Second) // virtual
 			if b.add(again(logged(1)[0], 4), since(3, 5, log[0], log[2])); f.trouble.current() == nil || !isShut(l, "pods") {
-				t.Error("it is no trouble that an object is missing")
+				t.Error("an object is missing, and the follower has no trouble, or the kind is open")
 			}
 			synctest.Wait()
 			if f.trouble.current() != nil || isShut(l, "pods") {
-				t.Errorf("it is trouble that everything is there: %v", f.trouble.current())
+				t.Errorf("everything is there, and the trouble is %v, or the kind is shut", f.trouble.current())
 			}
 		})
 		if !slices.Equal(b.begun, []uint64{1, 1, 1, 1}) {
-			t.Errorf("it began with %v", b.begun)
+			t.Errorf("the log was followed from %v, want four times from 1", b.begun)
 		}
 	})
 }

@@ -67,11 +67,11 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 	} {
 		past := by.pastOf(c.turn, true, c.outcome)
 		if past.Sequence != 7 || (past.Turn != nil) != c.knows || (past.Outcome != nil) != c.answered {
-			t.Errorf("%s: %+v", c.name, past)
+			t.Errorf("%s: the past is %+v, want sequence 7, the turn: %t, the outcome: %t", c.name, past, c.knows, c.answered)
 		}
 	}
 	if refused != 1 {
-		t.Errorf("%d outcomes were an alarm, want 1", refused)
+		t.Errorf("%d outcomes were refused with an alarm, want 1", refused)
 	}
 }
 
@@ -220,10 +220,10 @@ func TestWhoseTurnsAndHeartbeatsCount(t *testing.T) {
 		"before that, and there are no keys": {Signatures{Outcomes: young.outcomeTrust}, nil, true},
 	} {
 		if got := c.by.acceptsTurn(turn(c.signer)); got != c.counts {
-			t.Errorf("%s: a turn counts: %t", what, got)
+			t.Errorf("%s: the turn is accepted: %t, want the opposite", what, got)
 		}
 		if err := c.by.Heartbeat(hint(c.signer), now); (err == nil) != c.counts {
-			t.Errorf("%s: of a heartbeat it says %v", what, err)
+			t.Errorf("%s: the heartbeat is accepted with %v", what, err)
 		}
 	}
 }
@@ -233,11 +233,11 @@ func TestTheClockOfTheBus(t *testing.T) {
 	l := looped(stocked(t, 0), toy(), Settings{}, nil)
 	l.clock = func() time.Time { return epoch }
 	if !l.BusTime().Equal(epoch) {
-		t.Errorf("before it has said anything it is %v", l.BusTime())
+		t.Errorf("BusTime before the bus has reported is %v, want the local time", l.BusTime())
 	}
 	l.setBusTime(bus.State{Now: epoch.Add(time.Hour)})
 	l.setBusTime(bus.State{})
 	if !l.BusTime().Equal(epoch.Add(time.Hour)) {
-		t.Errorf("when its clock is an hour ahead it is %v", l.BusTime())
+		t.Errorf("BusTime is %v with a bus an hour ahead, want that hour", l.BusTime())
 	}
 }

@@ -93,7 +93,7 @@ func TestLoopsHearTheWritersTogether(t *testing.T) {
 		synctest.Wait()
 		for i, l := range loops {
 			if l.Trouble() == nil {
-				t.Errorf("loop %d does not say that it cannot hear the writers", i)
+				t.Errorf("loop %d has no trouble, want that it cannot hear the writers", i)
 			}
 		}
 		cancel()
@@ -159,23 +159,23 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 		waits := l.engine.Key(web).Checks
 		waits = slices.DeleteFunc(waits, func(c report.KeyCheck) bool { return c.Condition != report.NoOutcome })
 		if len(waits) != 1 || waits[0].About != "writers are there, and none has its turns" || waits[0].Since == nil || !waits[0].Since.Equal(l.clock()) {
-			t.Errorf("its turn is in flight since now at a writer, and it waits %+v", waits)
+			t.Errorf("the key waits with %+v, want because writers are there and none has its turn, since now", waits)
 		}
 		close(b.said)
 		time.Sleep(time.Second - 1)
 		if synctest.Wait(); b.ears.Load() != 4 {
-			t.Errorf("in a second it listened %d times", b.ears.Load())
+			t.Errorf("in a second the loop subscribed %d times, want 4", b.ears.Load())
 		}
 		if err := l.Trouble(); err == nil || err.Error() != "hear the writers: no ear" {
-			t.Errorf("its trouble is %v", err)
+			t.Errorf("the trouble of the loop is %v, want that it cannot hear the writers", err)
 		}
 		cancel()
 		hearing.Wait()
 		if time.Sleep(1750*time.Millisecond + 1); l.Trouble() == nil {
-			t.Error("a failure of two seconds ago does not count")
+			t.Error("a failure of two seconds ago is no trouble any more")
 		}
 		if time.Sleep(1); l.Trouble() != nil {
-			t.Error("a failure of more than two seconds ago counts")
+			t.Error("a failure of more than two seconds ago is still trouble")
 		}
 	})
 }
@@ -200,7 +200,7 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 			}
 			e = l.engine.Key(web)
 			if recalls(t, l, 6) != want {
-				t.Errorf("%s: its keys are in doubt: %t", what, !want)
+				t.Errorf("%s: the loop recalls its keys: %t, want the opposite", what, !want)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -208,13 +208,13 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 		go func() { defer close(done); l.followOutcomes(ctx, func() { ready++ }) }()
 		doubted("before it is known where they end", false)
 		if err := l.Trouble(); ready > 0 || err == nil || err.Error() != "follow "+stream+": no state" {
-			t.Errorf("its trouble is %v, and it is ready %d times", err, ready)
+			t.Errorf("the trouble of the loop is %v, and it was ready %d times; want \"no state\", and never", err, ready)
 		}
 		b.away.Store(false)
 		time.Sleep(250 * time.Millisecond) // virtual
 		doubted("when it begins", true)
 		if ready != 1 || b.looks.Load() != 2 || !l.BusTime().Equal(time.Now()) {
-			t.Errorf("it is ready %d times after %d looks; by the clock of the bus it is %v", ready, b.looks.Load(), l.BusTime())
+			t.Errorf("the loop was ready %d times after %d looks, and BusTime is %v; want once after 2, and now", ready, b.looks.Load(), l.BusTime())
 		}
 		outcome := func(turn uint64) events.Message {
 			m, err := events.EncodeJSON(events.Outcome{Controller: "toy", Key: web, Lane: events.LaneWrite, Turn: turn}, events.Trace{})
@@ -228,21 +228,21 @@ func TestAnEngineHearsItsOutcomes(t *testing.T) {
 		before := len(e.Causes)
 		doubted("an outcome of another replica's", true)
 		if causes := e.Causes[before:]; e.Write.Outcome != 8 || len(causes) != 2 || causes[0].Sequence != 2 || causes[1].Sequence != 9 {
-			t.Errorf("heard is of turn %d, because of %v", e.Write.Outcome, causes)
+			t.Errorf("the engine has the outcome of turn %d, because of %v; want that of turn 8, because of messages 2 and 9", e.Write.Outcome, causes)
 		}
 		if w := l.witnesses.get(stream); w.sequence != 9 || w.subject != subject.Outcome("toy", events.LaneWrite, web) || len(l.witnesses.checkNow) != 0 {
-			t.Errorf("of the outcomes it remembers %+v", w)
+			t.Errorf("the witness of the outcomes is %+v, want message 9 of the key, and no inspection", w)
 		}
 		close(b.batches)
 		if synctest.Wait(); len(l.witnesses.checkNow) != 1 {
-			t.Error("when they break off no stream is looked at")
+			t.Error("the outcomes break off, and no stream is to be inspected")
 		}
 		if err := l.Trouble(); err == nil || err.Error() != "follow "+stream+": no stream" {
-			t.Errorf("its trouble is %v", err)
+			t.Errorf("the trouble of the loop is %v, want \"no stream\"", err)
 		}
 		time.Sleep(time.Second - 1)
 		if synctest.Wait(); ready != 4 {
-			t.Errorf("in a second it was ready %d times more", ready-1)
+			t.Errorf("in a second the loop was ready %d times more, want 3", ready-1)
 		}
 		cancel()
 		<-done
@@ -259,7 +259,7 @@ func TestAnEngineIsServed(t *testing.T) {
 		ready, done := false, make(chan struct{})
 		go func() { defer close(done); l.Serve(ctx, func() { ready = true }) }()
 		if synctest.Wait(); !ready || b.looks.Load() != 4 || l.Trouble() != nil {
-			t.Errorf("it is ready: %t, and has looked %d times (%v)", ready, b.looks.Load(), l.Trouble())
+			t.Errorf("the loop is ready: %t, and looked at streams %d times (trouble: %v); want ready after 4 looks", ready, b.looks.Load(), l.Trouble())
 		}
 		cancel()
 		<-done
@@ -277,18 +277,18 @@ func TestATurnIsStoredWithinASpan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.sendTurn(t.Context(), turn, 0); err == nil {
-		t.Fatal("two turns are stored at one place")
+		t.Fatal("a second turn is stored with the same expected sequence")
 	}
 	l.bus = refusing{stock: b}
 	if _, err := l.sendTurn(t.Context(), turn, 1); err == nil {
-		t.Fatal("a bus that refuses has stored a turn")
+		t.Fatal("a turn is stored on a bus that refuses it")
 	}
 	s := r.Named("send TURN_toy")
 	if len(s) != 3 || s[0].Attributes[trace.Sequence] != "1" || s[0].Failure != "" || s[1].Failure != "overtaken" || s[1].Attributes[trace.Outcome] != "overtaken" || s[2].Failure != "not stored" {
-		t.Fatalf("the spans are %+v", s)
+		t.Fatalf("the spans are %+v, want one stored at 1, one overtaken, one not stored", s)
 	}
 	if got := trace.Context(events.Trace{Parent: b.streams["TURN_toy"][0].Get(events.HeaderTraceParent)}); got.SpanID() != s[0].Context.SpanID() {
-		t.Errorf("the message is in %v", got)
+		t.Errorf("the stored message is in the trace %v, want the span of its sending", got)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 			f.Cache.Fold(f.Kind.Name, tc.told)
 			err := f.checkCensus()
 			if tc.broken != errors.Is(err, events.ErrDamaged) || !tc.broken && err != nil {
-				t.Fatalf("judged %v", err)
+				t.Fatalf("the check of the census ends with %v", err)
 			}
 			if !tc.broken {
 				return
@@ -57,17 +57,17 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 			// After the second fold the engine stays shut until a census agrees.
 			f.reportDamage(err)
 			if f.open(); f.opened || len(trouble) != 1 || trouble[0] == nil {
-				t.Errorf("in trouble, opened %t, told %v", f.opened, trouble)
+				t.Errorf("with damage the kind is open: %t, and the reports are %v; want it shut, and one report", f.opened, trouble)
 			}
 			f.Cache.Forget(f.Kind.Name)
 			f.Cache.Fold(f.Kind.Name, tc.told) // damage on disk comes again
 			if err := f.checkCensus(); err != nil || f.isConsistent() {
-				t.Errorf("folded again: %v", err)
+				t.Errorf("folded again, the check of the census ends with %v; want no error, and the kind not consistent yet", err)
 			}
 			three := markAt(kinds.Pods.Kind, "3", 6)
 			f.Cache.Fold(f.Kind.Name, []events.Message{again(one, 4), again(two, 5), three})
 			if err := f.checkCensus(); err != nil || f.isConsistent() {
-				t.Errorf("without a census: %v", err)
+				t.Errorf("without a census in the last message the check ends with %v; want no error, and the kind not consistent yet", err)
 			}
 			for at := range uint64(2) {
 				f.Cache.Fold(f.Kind.Name, []events.Message{said(markAt(kinds.Pods.Kind, "4", 7+at), one, two)})
@@ -76,7 +76,7 @@ func TestWhatIsNotWholeIsNotBelieved(t *testing.T) {
 				}
 			}
 			if f.open(); !f.opened || len(trouble) != 2+tc.found || trouble[len(trouble)-1] != nil {
-				t.Errorf("mended, opened %t, told %v", f.opened, trouble)
+				t.Errorf("after the repair the kind is open: %t, and the reports are %v; want it open, and the end of the trouble last", f.opened, trouble)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestTroubleIsSaidUntilItEnds(t *testing.T) {
 			<-time.After(10 * reportEvery)
 			synctest.Wait()
 			if got := len(b.said); got != want {
-				t.Fatalf("in ten seconds it was said %d times, want %d", got, want)
+				t.Fatalf("in ten seconds the damage was reported %d times, want %d", got, want)
 			}
 		}
 		wait(0)
@@ -120,7 +120,7 @@ func TestTroubleIsSaidUntilItEnds(t *testing.T) {
 		wait(10)
 		var d report.Damage
 		if err := json.Unmarshal(<-b.said, &d); err != nil || d.Kind != "pods" || d.End != 7 {
-			t.Errorf("said was %+v, %v", d, err)
+			t.Errorf("the reported damage is %+v, %v; want pods with the end 7", d, err)
 		}
 		trouble.end()
 		wait(9)
@@ -151,7 +151,7 @@ func TestTroubleIsSaidWithTheEndOfTheLog(t *testing.T) {
 		go f.trouble.run(t.Context(), b)
 		time.Sleep(3*reportEvery + 1)
 		if len(b.said) != 0 {
-			t.Errorf("it was said %d times without an end", len(b.said))
+			t.Errorf("damage without a known end of the log was reported %d times, want 0", len(b.said))
 		}
 		last.Store(7)
 		time.Sleep(2 * reportEvery)
@@ -159,12 +159,12 @@ func TestTroubleIsSaidWithTheEndOfTheLog(t *testing.T) {
 		time.Sleep(2 * reportEvery)
 		synctest.Wait()
 		if len(b.said) != 4 {
-			t.Fatalf("it was said %d times", len(b.said))
+			t.Fatalf("the damage was reported %d times, want 4", len(b.said))
 		}
 		for range 4 {
 			var d report.Damage
 			if err := json.Unmarshal(<-b.said, &d); err != nil || d.Kind != "pods" || d.End != 7 {
-				t.Errorf("said was %+v, %v", d, err)
+				t.Errorf("the reported damage is %+v, %v; want pods with the end 7", d, err)
 			}
 		}
 	})

@@ -28,7 +28,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	is := func(what string, condition report.Condition, known bool) {
 		t.Helper()
 		if s, stalled, got := l.stalled(); s.Condition != condition || stalled != (condition != "") || got != known || s.Controller != "toy" {
-			t.Errorf("%s: %+v, %t, known: %t", what, s, stalled, got)
+			t.Errorf("%s: the stall is %+v, %t (known: %t)", what, s, stalled, got)
 		}
 	}
 	is("at rest", "", true)
@@ -44,7 +44,7 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	l.fail(errors.New("away"))
 	is("failing", "", true)
 	if err := l.Trouble(); err == nil || err.Error() != "away" {
-		t.Errorf("its trouble is %v", err)
+		t.Errorf("the trouble of the loop is %v, want the failure \"away\"", err)
 	}
 	for range int(report.StallAfter / recent) {
 		now = now.Add(recent)
@@ -54,12 +54,12 @@ func TestWhatALoopKnowsOfItself(t *testing.T) {
 	now = now.Add(recent)
 	is("failing a moment ago", report.BusRefuses, true)
 	if l.Trouble() == nil {
-		t.Error("what failed two seconds ago is over")
+		t.Error("a failure of two seconds ago is no trouble any more")
 	}
 	now = now.Add(1)
 	is("failing no more", "", true)
 	if err := l.Trouble(); err != nil {
-		t.Errorf("what failed more than two seconds ago is not over: %v", err)
+		t.Errorf("a failure of more than two seconds ago is still trouble: %v", err)
 	}
 	l.fail(errors.New("away"))
 	is("failing again", "", true)
@@ -149,15 +149,15 @@ func TestARecallThatFailsSaysOfWhat(t *testing.T) {
 		"look how far the outcomes of toy reach back: away": {stock: b, state: errors.New("away")},
 	} {
 		if pasts, err := recall(t.Context(), f, "toy", lanes, Signatures{}); err == nil || err.Error() != want || pasts != nil {
-			t.Errorf("%v, %v, want %s", pasts, err, want)
+			t.Errorf("recall returns %v, %v; want the error %q alone", pasts, err, want)
 		}
 	}
 	pasts, err := recall(t.Context(), failing{stock: b}, "toy", lanes, Signatures{})
 	if err != nil || len(pasts) != 2 || pasts[0].Sequence != 1 || pasts[0].Turn == nil || pasts[0].Dropped || pasts[1].Sequence != 0 {
-		t.Errorf("recalled are %+v, %v", pasts, err)
+		t.Errorf("recall returns %+v, %v; want turn 1 of the first lane, and nothing of the second", pasts, err)
 	}
 	if _, err := storeTurn(t.Context(), b, events.Turn{Controller: "toy", Key: web, Lane: events.LaneWrite}, 0, nil, epoch); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "store turn of toy for") {
-		t.Errorf("stored behind another one: %v", err)
+		t.Errorf("a turn behind another one is stored with %v, want ErrOvertaken", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestWhichOutcomesAreDropped(t *testing.T) {
 	} {
 		r := outcomeReach{controller: "toy", known: true, at: c.state}
 		if is, err := r.dropped(t.Context(), events.Message{Time: epoch}); is != c.is || err != nil {
-			t.Errorf("%s: %t, %v", what, is, err)
+			t.Errorf("%s: the outcome was dropped: %t, %v; want %t", what, is, err, c.is)
 		}
 	}
 }
@@ -186,19 +186,19 @@ func TestWhichOutcomesAreDropped(t *testing.T) {
 func TestTheEndOfAKind(t *testing.T) {
 	b := stocked(t, 3)
 	if end, err := logEnd(t.Context(), b, "pods"); err != nil || end != 3 {
-		t.Errorf("it ends at %d, %v", end, err)
+		t.Errorf("the log ends at %d, %v; want 3", end, err)
 	}
 	if end, err := logEnd(t.Context(), stocked(t, 0), "pods"); err != nil || end != 0 {
-		t.Errorf("a kind of which nothing was told ends at %d, %v", end, err)
+		t.Errorf("an empty log ends at %d, %v; want 0", end, err)
 	}
 	if _, err := logEnd(t.Context(), failing{stock: b, state: errors.New("away")}, "pods"); err == nil {
-		t.Error("of a bus that is away an end is known")
+		t.Error("logEnd returns no error on a bus that is away")
 	}
 	if _, err := logEnd(t.Context(), failing{stock: b, at: errors.New("torn")}, "pods"); err == nil {
-		t.Error("of a message that cannot be read an end is known")
+		t.Error("logEnd returns no error when the last message cannot be read")
 	}
 	if _, err := logEnd(t.Context(), b, "nodes"); !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("of a kind that is not there: %v", err)
+		t.Errorf("the end of a kind without a log: %v, want ErrNoStream", err)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestTheEndOfALogWithHoles(t *testing.T) {
 		}
 		b := &witnessed{tape: tape{held: held}, state: bus.State{First: c.first, Last: c.last, Messages: uint64(len(held))}}
 		if end, err := logEnd(t.Context(), b, "pods"); err != nil || end != c.want || b.reads != c.asked {
-			t.Errorf("%s: it ends at %d, %v, after %d questions", what, end, err, b.reads)
+			t.Errorf("%s: the log ends at %d, %v, after %d questions; want %d after %d", what, end, err, b.reads, c.want, c.asked)
 		}
 	}
 }
@@ -242,13 +242,13 @@ func (b unreadable) At(context.Context, string, uint64) (events.Message, bool, e
 func TestADamagedWitnessIsALoss(t *testing.T) {
 	w, now := witness{known: true, created: epoch, last: 5, sequence: 5, subject: "c"}, bus.State{First: 3, Last: 5, Created: epoch}
 	if lost, err := loss(t.Context(), unreadable{err: fmt.Errorf("read: %w", events.ErrDamaged)}, "S", w, now); err != nil || lost == nil || !strings.Contains(lost.Error(), "cannot be read any more") {
-		t.Errorf("of a damaged one: %v, %v", lost, err)
+		t.Errorf("a damaged witness is the loss %v, %v; want one that says that it cannot be read", lost, err)
 	}
 	if lost, err := loss(t.Context(), unreadable{err: errors.New("away")}, "S", w, now); err == nil || lost != nil {
-		t.Errorf("of a bus that is away: %v, %v", lost, err)
+		t.Errorf("on a bus that is away a witness is the loss %v, %v; want an error, and no loss", lost, err)
 	}
 	if lost, err := loss(t.Context(), unreadable{}, "S", witness{sequence: 5}, bus.State{First: 3, Last: 5}); err != nil || lost == nil {
-		t.Errorf("of a stream that is seen for the first time, and lacks it: %v, %v", lost, err)
+		t.Errorf("a stream seen for the first time that lacks the witness is the loss %v, %v; want one", lost, err)
 	}
 }
 
@@ -256,38 +256,38 @@ func TestWhatALedgerKnows(t *testing.T) {
 	stream := subject.TurnStream("toy")
 	l := newWitnesses("toy")
 	if !l.hasNews(stream) {
-		t.Error("a stream that was never looked at has no news")
+		t.Error("hasNews is false for a stream that was never inspected")
 	}
 	l.record(stream, bus.State{Last: 5, Created: epoch}, false)
 	l.record(stream, bus.State{Last: 4, Created: epoch}, false)
 	if w := l.get(stream); l.hasNews(stream) || w.last != 5 || !w.created.Equal(epoch) {
-		t.Errorf("it is known as %+v, with news: %t", w, l.hasNews(stream))
+		t.Errorf("the witness is %+v, with news: %t; want the end 5, and no news", w, l.hasNews(stream))
 	}
 	l.observe(stream, 5, "a")
 	if l.hasNews(stream) {
-		t.Error("what was there when it was looked at is news")
+		t.Error("hasNews is true for a message that the inspection has seen")
 	}
 	l.observe(stream, 6, "b")
 	l.observe("OTHER", 9, "x")
 	if w := l.get(stream); !l.hasNews(stream) || w.sequence != 6 || w.subject != "b" {
-		t.Errorf("it is known as %+v, with news: %t", w, l.hasNews(stream))
+		t.Errorf("the witness is %+v, with news: %t; want message 6 on b, and news", w, l.hasNews(stream))
 	}
 	w := l.get(stream)
 	l.observe(stream, 7, "c")
 	if l.confirm(stream, w, bus.State{}); !l.get(stream).read.IsZero() {
-		t.Error("a witness that has been overtaken is proved")
+		t.Error("confirm proves a newer witness than the one that was read")
 	}
 	l.confirm(stream, l.get(stream), bus.State{Last: 7})
 	if w := l.get(stream); w.read.IsZero() || w.state.Last != 7 {
-		t.Errorf("a witness is not proved: %+v", w)
+		t.Errorf("confirm has not proved the witness: %+v", w)
 	}
 	if l.reread(); !l.get(stream).read.IsZero() {
-		t.Error("a witness in doubt need not be read")
+		t.Error("reread leaves the witness proved")
 	}
 	l.suspect()
 	l.suspect() // and does not wait
 	if len(l.checkNow) != 1 {
-		t.Error("two suspicions are not one")
+		t.Errorf("two suspicions leave %d inspections to do, want 1", len(l.checkNow))
 	}
 }
 
@@ -296,7 +296,7 @@ func TestAWitnessStandsWhileNothingMoves(t *testing.T) {
 		s := bus.State{First: 1, Last: 5, Messages: 5, Bytes: 100, Created: epoch}
 		w := witness{read: time.Now(), state: s}
 		if !w.stands(s) {
-			t.Error("nothing has moved, and it does not stand")
+			t.Error("the witness does not stand, and nothing has changed")
 		}
 		for what, change := range map[string]func(*bus.State){
 			"it was made anew": func(s *bus.State) { s.Created = epoch.Add(1) }, "its first": func(s *bus.State) { s.First++ }, "its last": func(s *bus.State) { s.Last++ },
@@ -304,16 +304,16 @@ func TestAWitnessStandsWhileNothingMoves(t *testing.T) {
 		} {
 			now := s
 			if change(&now); w.stands(now) {
-				t.Errorf("%s has changed, and it stands", what)
+				t.Errorf("the witness stands, and this has changed: %s", what)
 			}
 		}
 		time.Sleep(restRead - 1) // virtual
 		if !w.stands(s) {
-			t.Error("before ten minutes are over it does not stand")
+			t.Error("the witness does not stand before ten minutes are over")
 		}
 		time.Sleep(1)
 		if w.stands(s) {
-			t.Error("after ten minutes it stands")
+			t.Error("the witness stands after ten minutes")
 		}
 	})
 }
@@ -329,9 +329,9 @@ func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 		synctest.Wait()
 		var of damageReport
 		if of.end() || of.current() != nil || of.send(ctx, b) != nil {
-			t.Error("there is trouble before it has begun")
+			t.Error("there is damage to report, or to end, before any has begun")
 		}
-		of.afterLasting(func(error) { t.Error("what has not begun lasts") })()
+		of.afterLasting(func(error) { t.Error("afterLasting calls for damage that has not begun") })()
 		go of.run(ctx, b)
 		of.begin(errors.New("torn"), report.Damage{Kind: "pods"})
 		of.begin(errors.New("torn"), report.Damage{Kind: "pods"})
@@ -340,21 +340,21 @@ func TestTroubleIsSaidWhileItLasts(t *testing.T) {
 		time.Sleep(3*time.Second + 1) // virtual
 		synctest.Wait()
 		if said != 3 || lasted != 0 || of.current() == nil {
-			t.Errorf("in three seconds it was said %d times, and has lasted %d times", said, lasted)
+			t.Errorf("in three seconds the damage was reported %d times, and lasts %d times; want 3 and 0", said, lasted)
 		}
 		time.Sleep(damageLasts)
 		synctest.Wait()
 		if stop(); lasted != 1 {
-			t.Errorf("after half a minute it has lasted %d times", lasted)
+			t.Errorf("after half a minute afterLasting has called %d times, want once", lasted)
 		}
 		before := said
 		if !of.end() || of.end() {
-			t.Error("it does not end once")
+			t.Error("end does not report the end of the damage exactly once")
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if said != before {
-			t.Errorf("when it is over it is said %d times", said-before)
+			t.Errorf("damage that has ended was reported %d times, want 0", said-before)
 		}
 		cancel()
 		synctest.Wait()
@@ -380,10 +380,10 @@ func TestASuspicionSaysHowFarTheStateReaches(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(heard) != 1 || heard[0].End != 3 || heard[0].Kind != "pods" {
-			t.Errorf("heard is %+v", heard)
+			t.Errorf("the reported suspicions are %+v, want one of pods with the end 3", heard)
 		}
 		if err := suspect(ctx, failing{stock: b, state: errors.New("away")}, report.Damage{Kind: "pods"}); err == nil || !strings.Contains(err.Error(), "report a suspicion about pods: away") {
-			t.Errorf("a suspicion about a stream that cannot be seen: %v", err)
+			t.Errorf("a suspicion about a stream that cannot be read: %v, want an error", err)
 		}
 		cancel()
 		synctest.Wait()

@@ -41,11 +41,11 @@ func TestAWitnessAtRestIsNotReadAgainAndAgain(t *testing.T) {
 			before := b.reads
 			now, lost, err := l.checkWitness(t.Context(), stream)
 			if err != nil || lost != nil {
-				t.Errorf("%s: lost %v (%v)", why, lost, err)
+				t.Errorf("%s: the check finds the loss %v (%v), want none", why, lost, err)
 			}
 			l.witnesses.record(stream, now, false)
 			if got := b.reads - before; got != reads {
-				t.Errorf("%s: read %d times, want %d", why, got, reads)
+				t.Errorf("%s: the witness was read %d times, want %d", why, got, reads)
 			}
 		}
 		look("the first time", 1)
@@ -62,7 +62,7 @@ func TestAWitnessAtRestIsNotReadAgainAndAgain(t *testing.T) {
 		b.held = nil
 		b.state.Bytes--
 		if _, lost, err := l.checkWitness(t.Context(), stream); lost == nil || err != nil {
-			t.Errorf("a witness that is gone: lost %v (%v)", lost, err)
+			t.Errorf("a witness that is gone is the loss %v (%v), want one", lost, err)
 		}
 	})
 }
