@@ -57,7 +57,7 @@ func TestAClaimIsAnnounced(t *testing.T) {
 				synctest.Wait()
 				select {
 				case <-answer:
-					t.Fatal("it does not wait until it has been told")
+					t.Fatal("the writer goes on before its turn was announced")
 				default:
 				}
 				hears(h, 1, c.others...)
@@ -67,7 +67,7 @@ func TestAClaimIsAnnounced(t *testing.T) {
 					listen(h, claim.Interval)
 				}
 				if got := <-answer; got != c.want {
-					t.Errorf("it is ours: %t, want %t", got, c.want)
+					t.Errorf("the turn is this writer's: %t, want %t", got, c.want)
 				}
 			})
 		})

@@ -28,7 +28,7 @@ func TestWhatIsNotProvenIsNotSaid(t *testing.T) {
 			listen(h, claim.Interval)
 		}
 		if got := h.standing(held); got != claim.Free {
-			t.Errorf("after an expiry the turn stands %d: a claim that is not proven contests it", got)
+			t.Errorf("after an expiry the turn is %v, want %v: a claim that is not signed contests it", got, claim.Free)
 		}
 		proven = true
 		hears(h, 50, other.Sequence)

@@ -91,10 +91,10 @@ func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := howIsAnswered(w.execute(t.Context(), given{message: m}, true)); !strings.HasPrefix(got, "term: ") {
-		t.Errorf("a turn that is not signed is answered %q", got)
+		t.Errorf("a turn that is not signed is answered %q, want a term", got)
 	}
 	if o, some := outcomeOn(t, b); !some || len(o.Results) != 1 || o.Results[0].Reason != events.BadSignature {
-		t.Errorf("its outcome is %+v", o)
+		t.Errorf("the outcome of a turn that is not signed is %+v, want BadSignature", o)
 	}
 }
 
@@ -226,13 +226,13 @@ func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		holds := w.claimTurn(ctx, m, events.Turn{Lane: events.LaneWrite, Key: web})
 		if !holds() {
-			t.Error("it is not held")
+			t.Error("the turn is not held after it was claimed")
 		}
 		time.Sleep(claim.Expiry) // virtual
 		began := time.Now()
 		go func() { time.Sleep(time.Second / 2); stop() }()
 		if holds() || time.Since(began) < time.Second/2 || time.Since(began) > time.Second/2+claim.Interval {
-			t.Errorf("after %v it is held", time.Since(began))
+			t.Errorf("after %v the turn is still held, want until the claim is heard no more, or the writer stops", time.Since(began))
 		}
 	})
 }
@@ -265,7 +265,7 @@ func TestATurnThatWaitsIsHandedBack(t *testing.T) {
 	w.take(reading, t.Context(), answeredAs{given{message: m}, &how})
 	w.inFlight.turns.Wait()
 	if how != "later 0s" || !w.inFlight.claims.Empty() {
-		t.Errorf("it is answered %q", how)
+		t.Errorf("the turn is answered %q, want \"later 0s\", and no claim left", how)
 	}
 }
 
@@ -285,18 +285,18 @@ func TestAFaultIsAnOutcome(t *testing.T) {
 	strange := m
 	strange.Subject = "x"
 	if got := howIsAnswered(w.panicked(t.Context(), strange, "boom", nil)); got != "term: the writer has a fault: boom" || len(b.Puts) > 0 {
-		t.Errorf("what is no turn is answered %q, with %d outcomes", got, len(b.Puts))
+		t.Errorf("a message that is no turn is answered %q, with %d outcomes; want a term, and none", got, len(b.Puts))
 	}
 	b.PutErr = bus.ErrTooLarge
 	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "later 1s" {
-		t.Errorf("without an outcome it is answered %q", got)
+		t.Errorf("a turn whose outcome is too large is answered %q, want \"later 1s\"", got)
 	}
 	b.PutErr = nil
 	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "term: the writer has a fault: boom" {
-		t.Errorf("it is answered %q", got)
+		t.Errorf("a turn that panics is answered %q, want a term that says so", got)
 	}
 	if o, some := outcomeOn(t, b); !some || len(o.Results) != 1 || o.Results[0].Reason != plan.ReasonPanicked || !o.Results[0].Unsure {
-		t.Errorf("its outcome is %+v", o)
+		t.Errorf("the outcome of a turn that panics is %+v, want Panicked, and unsure", o)
 	}
 }
 
@@ -323,11 +323,11 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.IDs[0] != "TURN_rs:1:1234000000005" {
-		t.Errorf("its id is %s", b.IDs[0])
+		t.Errorf("the message ID of the outcome is %s, want TURN_rs:1:1234000000005", b.IDs[0])
 	}
 	last, _, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || trust.Outcome(last) != nil {
-		t.Errorf("it is not proven: %v, %v", trust.Outcome(last), err)
+		t.Errorf("the stored outcome is not signed: %v, %v", trust.Outcome(last), err)
 	}
 	for reason, want := range map[string]float64{plan.NotPromised: 1, plan.Redacted: 1, "": 0} {
 		if n := metrictest.Collect(t, w.metrics.alarms).Sum("", "rs", reason); n != want {
@@ -380,7 +380,7 @@ func TestWhichOutcomesCount(t *testing.T) {
 			m.Time = m.Time.Add(time.Hour)
 		}
 		if settled, err := w.hasOutcome(t.Context(), m, events.LaneWrite, web); err != nil || settled != c.want {
-			t.Errorf("%s: it counts: %t, %v", what, settled, err)
+			t.Errorf("%s: the turn has its outcome: %t, %v; want %t", what, settled, err, c.want)
 		}
 		if bad := metrictest.Collect(t, w.metrics.alarms).Sum("", "rs", "BadOutcome"); (bad == 1) != (!c.want && !c.early) {
 			t.Errorf("%s: %v alarms", what, bad)
@@ -450,7 +450,7 @@ func TestWhatTheSpanOfATurnSays(t *testing.T) {
 		span.End()
 		spans := r.Spans()
 		if last := spans[len(spans)-1]; last.Attributes[trace.Outcome] != c.status || last.Failure != c.failure {
-			t.Errorf("of a turn that is %s it says %+v", c.status, last)
+			t.Errorf("the span of a turn that is %s has %+v", c.status, last)
 		}
 		recordOutcome(nil, o)
 	}

@@ -36,7 +36,7 @@ func TestASlowAnswerDoesNotSetTheClock(t *testing.T) {
 		}
 		b.takes = 3 * time.Second
 		if ahead := read(); ahead != 10*time.Millisecond {
-			t.Errorf("after an answer of 3 s the clock is %v ahead: turns seem older than they are", ahead)
+			t.Errorf("after an answer that took 3 s the clock is %v ahead, want 10ms: turns would seem older than they are", ahead)
 		}
 		b.takes = 50 * time.Millisecond
 		if ahead := read(); ahead != 50*time.Millisecond {

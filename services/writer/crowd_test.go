@@ -37,7 +37,7 @@ func (s *scene) looks(n int) (looks int) {
 	s.Helper()
 	for i := range n {
 		if o := s.outcome(fmt.Sprint("pod-", i)); !o.OK() || o.Results[0].Status != events.Applied {
-			s.Errorf("%+v", o)
+			s.Errorf("the outcome is %+v, want Applied", o)
 		}
 	}
 	for _, r := range s.api.Requests() {
@@ -158,7 +158,7 @@ func starved(s *scene) string {
 	close(goOn)
 	o := s.outcomeOf("web", at)
 	if !o.OK() {
-		s.Errorf("%+v", o.Results[0])
+		s.Errorf("the result is %+v, want it applied", o.Results[0])
 	}
 	asked := 0
 	for _, r := range s.api.Requests() {

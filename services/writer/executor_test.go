@@ -66,7 +66,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		}
 	}
 	if m.Data = []byte("{"); replaces(m, right) {
-		t.Error("of a turn that cannot be read it is known when it was decided")
+		t.Error("an outcome replaces one of a turn that cannot be read")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestHowOldATurnIs(t *testing.T) {
 			m := events.Message{Time: now.Add(-c.stored)}
 			turn := events.Turn{Now: now.Add(-c.decided), Repeats: c.repeats}
 			if got := w.refuseOld(m, turn); (got != plan.Refusal{}) != c.old {
-				t.Errorf("%s: %+v", what, got)
+				t.Errorf("%s: the turn is refused with %+v, want it too old: %t", what, got, c.old)
 			}
 		}
 		for what, c := range map[string]struct {
@@ -125,7 +125,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 		held := true
 		goes := w.untilOutcome(t.Context(), m, turn, func() bool { return held })
 		if !goes() {
-			t.Error("it is not begun with")
+			t.Error("a turn without an outcome is not begun")
 		}
 		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.LaneWrite, Turn: 1}, events.Trace{})
 		if err != nil {
@@ -137,18 +137,18 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 		}
 		time.Sleep(50*time.Millisecond - 1) // virtual
 		if !goes() {
-			t.Error("it was looked for after less than 50 ms")
+			t.Error("the outcome is looked up again in less than 50 ms")
 		}
 		if time.Sleep(1); goes() || goes() {
-			t.Error("it is gone on with although it has its outcome")
+			t.Error("the turn goes on although it has its outcome")
 		}
 		held = false
 		if w.untilOutcome(t.Context(), m, turn, func() bool { return held })() {
-			t.Error("it is gone on with although it is in another hand")
+			t.Error("the turn goes on although another writer has it")
 		}
 		b.LastErr[subject.OutcomeStream("rs")] = away
 		if !w.untilOutcome(t.Context(), m, turn, func() bool { return true })() {
-			t.Error("what is not known ends a turn")
+			t.Error("the turn ends although its outcome cannot be looked up")
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 		b.LastErr[log] = c.last
 		refused, _, err := w.refusal(t.Context(), m, c.turn)
 		if !errors.Is(err, c.err) || refused.Reason != c.refused {
-			t.Errorf("%s: %+v, %v", what, refused, err)
+			t.Errorf("%s: the turn is refused with %+v, %v; want %q, %v", what, refused, err, c.refused, c.err)
 		}
 	}
 	old := m
@@ -200,7 +200,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	rests.Seen = events.Position{"pods": 1}
 	b.StateErr = away
 	if _, _, err := w.refusal(t.Context(), m, rests); !errors.Is(err, away) {
-		t.Errorf("of an epoch that is not told: %v", err)
+		t.Errorf("a turn whose epoch cannot be looked up: %v, want the error of the bus", err)
 	}
 	if answer, known := w.answerKnown(t.Context(), m, events.LaneWrite, events.Key{Namespace: "ns", Name: "web"}, false); answer == nil || !known {
 		t.Error("a turn that is not in this hand is gone on with")
@@ -226,17 +226,17 @@ func howIsAnswered(answer func(bus.Delivery)) (how string) {
 func TestHowATurnIsPutOff(t *testing.T) {
 	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
 	if got := howIsAnswered(w.handBack(m, away)); got != "later 1s" {
-		t.Errorf("it is answered %q", got)
+		t.Errorf("a turn that is put off is answered %q, want \"later 1s\"", got)
 	}
 	if got := howIsAnswered(w.handBack(m, fmt.Errorf("x: %w", context.Canceled))); got != "later 0s" {
 		t.Errorf("where the writer stops it is answered %q", got)
 	}
 	w.share.leave(true)
 	if got := howIsAnswered(w.handBack(m, context.Canceled)); got != "later 300ms" {
-		t.Errorf("where the turns are left to others it is answered %q", got)
+		t.Errorf("a turn that is left to other writers is answered %q, want \"later 300ms\"", got)
 	}
 	if got := howIsAnswered(w.terminate(m, errors.New("torn"))); got != "term: torn" {
-		t.Errorf("what is no turn is answered %q", got)
+		t.Errorf("a message that is no turn is answered %q, want \"term: torn\"", got)
 	}
 }
 
@@ -245,16 +245,16 @@ func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	w, m, b := onRecord(t, func(*bustest.Faulty) {})
 	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
-		t.Errorf("it is answered %q", got)
+		t.Errorf("a damaged turn is answered %q, want a term", got)
 	}
 	last, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, key))
 	var o events.Outcome
 	if err != nil || !ok || events.DecodeJSON(last, &o) != nil || o.Turn != 1 || len(o.Results) != 1 || o.Results[0].Reason != "Damaged" {
-		t.Errorf("its outcome is %+v (%t, %v)", o, ok, err)
+		t.Errorf("the outcome of a damaged turn is %+v (%t, %v), want Damaged", o, ok, err)
 	}
 	b.PutErr = bus.ErrTooLarge
 	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); got != "later 1s" || len(b.Puts) != 2 {
-		t.Errorf("without an outcome it is answered %q, after %d tries", got, len(b.Puts)-1)
+		t.Errorf("a damaged turn whose outcome is too large is answered %q after %d tries, want \"later 1s\" after 1", got, len(b.Puts)-1)
 	}
 	b.PutErr = bus.ErrClosed
 	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.Puts) != 3 {
@@ -271,10 +271,10 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 		go func() { done <- w.storeOutcome(t.Context(), m, turn, nil) }()
 		time.Sleep(20 * time.Second) // virtual
 		if tries := b.Takes(); tries < 10 || tries > 60 {
-			t.Errorf("in 20 s it was tried %d times", tries)
+			t.Errorf("the outcome was stored in %d tries within 20 s, want 10 to 60", tries)
 		}
 		if err := <-done; err != nil {
-			t.Errorf("it was taken, and is an error: %v", err)
+			t.Errorf("storing an outcome that the bus took in the end: %v, want no error", err)
 		}
 		var o events.Outcome
 		if err := events.DecodeJSON(b.Puts[len(b.Puts)-1], &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
@@ -291,7 +291,7 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 		b.PutErr = away
 		began := time.Now()
 		if err := w.storeOutcome(t.Context(), m, turn, nil); !errors.Is(err, away) || time.Since(began) < outcomePatience/2 || time.Since(began) > 2*outcomePatience {
-			t.Errorf("after %v: %v", time.Since(began), err)
+			t.Errorf("an outcome that the bus does not take ends after %v with %v", time.Since(began), err)
 		}
 	})
 }
@@ -352,7 +352,7 @@ func TestDefaultsOfAWriter(t *testing.T) {
 	log, clock := slog.New(slog.DiscardHandler), testingclock.NewFakePassiveClock(time.Now())
 	c = Config{MaxAge: 1, Since: 1, Drain: 1, Log: log, Clock: clock, Controllers: profiles}.withDefaults()
 	if c.MaxAge != 1 || c.Since != 1 || c.Drain != 1 || c.Log != log || c.Clock != clock {
-		t.Errorf("what was said is %+v", c)
+		t.Errorf("the configuration that was given has become %+v", c)
 	}
 	if c.Controllers[0].complete(); c.Controllers[0].Identity != "a" || c.Controllers[0].Source != "a" || c.Controllers[0].Allowed(events.Command{}) || profiles[0].Identity != "" {
 		t.Errorf("a profile with a name only is %+v, and was %+v", c.Controllers[0], profiles[0])
@@ -364,7 +364,7 @@ func TestDefaultsOfAWriter(t *testing.T) {
 	s := &Service{config: Config{Concurrent: map[string]int{"a": 3, "b": -1, "d": 1}}}
 	for name, want := range map[string]int{"a": 3, "b": 50, "c": 50, "d": 1} {
 		if got := cap(s.executor(&Profile{Name: name}).slots); got != want {
-			t.Errorf("of %s %d turns are carried out at a time, want %d", name, got, want)
+			t.Errorf("%s carries out %d turns at a time, want %d", name, got, want)
 		}
 	}
 }
@@ -405,7 +405,7 @@ func TestHeartbeatsAreProvenByTheClock(t *testing.T) {
 	s := &Service{config: Config{Outcomes: trust, Log: slog.New(slog.DiscardHandler)}, metrics: newMetrics()}
 	text := (report.Heartbeat{Writer: "b", Number: 1}).Encode()
 	if !s.signedHeartbeat(text) {
-		t.Error("before the clock is known a heartbeat does not count")
+		t.Error("before the clock is known a signed heartbeat does not count")
 	}
 	s.time.busReading, s.time.localReading = time.Now(), time.Now()
 	if s.signedHeartbeat(text) {

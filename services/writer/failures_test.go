@@ -51,7 +51,7 @@ func TestARepeatedFailureIsCounted(t *testing.T) {
 	}
 	f.count(web, quota, begin.Add(time.Hour+forgottenAfter))
 	if len(f.all) != 1 {
-		t.Errorf("what is not tried any more is remembered: %v", f.all)
+		t.Errorf("failures of a key that is not tried any more are kept: %v", f.all)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestALostTurnIsNotGoneOnWith(t *testing.T) {
 					listen(h, claim.Interval)
 				}
 				if got := w.claimTurn(t.Context(), m, turn)(); got != tc.want {
-					t.Errorf("it is gone on with: %t, want %t", got, tc.want)
+					t.Errorf("the turn goes on: %t, want %t", got, tc.want)
 				}
 			})
 		})

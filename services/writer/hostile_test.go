@@ -44,7 +44,7 @@ func TestHostileTurnsAreRefused(t *testing.T) {
 		s.store(key, c.change, c.command)
 		o := s.outcome(key)
 		if len(o.Results) != 1 || o.Results[0].Status != events.Refused {
-			t.Errorf("%s: %+v", key, o.Results)
+			t.Errorf("%s: the results are %+v, want one refusal", key, o.Results)
 		}
 	}
 	if paths := s.api.Paths(); len(paths) > 0 {
@@ -76,7 +76,7 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	})
 	s.store("poisoned", nil, events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "poison", If: &events.If{UID: "u"}})
 	if o := s.outcome("poisoned"); len(o.Results) != 1 || o.Results[0].Status != events.Failed || o.Results[0].Reason != "Panicked" || !o.Results[0].Unsure {
-		t.Errorf("%+v", o.Results)
+		t.Errorf("the results are %+v, want Panicked, failed and unsure", o.Results)
 	}
 	if count := alarms(t, registry, "Panicked"); count != 1 {
 		t.Errorf("%v alarms", count)
@@ -125,7 +125,7 @@ func TestAStatusIsHeldAgainstItsObject(t *testing.T) {
 			_, err = s.bus.Put(t.Context(), m, "")
 			s.must(err)
 			if obj := <-known; (obj != nil) != (what == "as it is") || obj != nil && obj.GetUID() != "rs" {
-				t.Errorf("it is held against %+v", obj)
+				t.Errorf("the promise is checked with the owner %+v, want it only as the turn has it", obj)
 			}
 			eventually.True(s, eventually.Long, "outcome", func() bool { return s.outcomes() == 1 })
 			for _, r := range s.api.Requests() {

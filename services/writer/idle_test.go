@@ -45,21 +45,21 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		}
 		nothingElse := func() {}
 		if got := len(after(nothingElse, 40*claim.Interval)); got > 21 {
-			t.Errorf("with nothing in flight it sends %d heartbeats in %v", got, 40*claim.Interval)
+			t.Errorf("with nothing in flight the writer sends %d heartbeats in %v, want 21 at most", got, 40*claim.Interval)
 		}
 		after(nothingElse, claim.Interval+claim.Interval/2) // it is in a long pause
 		done := make(chan struct{})
 		take := func() {
 			h.take(at, nothing{}, true, func() { <-done })
 			if got := h.standing(at); got != claim.Held {
-				t.Errorf("what was taken after a rest stands %v", got)
+				t.Errorf("a turn that was taken after a rest is %v, want held", got)
 			}
 		}
 		if said := after(take, claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 1 {
-			t.Errorf("of what was taken after a rest was said %v", said)
+			t.Errorf("after a turn was taken the heartbeats are %v, want one at once with the turn", said)
 		}
 		if got := len(after(nothingElse, 40*claim.Interval)); got < 39 {
-			t.Errorf("with a turn in flight it sends %d heartbeats in %v", got, 40*claim.Interval)
+			t.Errorf("with a turn in flight the writer sends %d heartbeats in %v, want at least 39", got, 40*claim.Interval)
 		}
 		if got := h.standing(at); got != claim.Held {
 			t.Errorf("then it stands %v", got)
@@ -70,7 +70,7 @@ func TestAnEmptyHandSaysSoLessOften(t *testing.T) {
 		}
 		// Another writer may wait for this heartbeat.
 		if said := after(release, claim.Interval+claim.Interval/4); len(said) != 1 || len(said[0].Turns["rs"]) != 0 {
-			t.Errorf("of what was let go was said %v", said)
+			t.Errorf("after the turn was released the heartbeats are %v, want one at once without it", said)
 		}
 	})
 }

@@ -62,14 +62,14 @@ func TestWhatIsInFlightIsSaid(t *testing.T) {
 		go func() { f.run(ctx, b, slog.New(slog.DiscardHandler)); close(ended) }()
 		time.Sleep(5*claim.Interval + claim.Interval/2) // virtual
 		if n := times.Load(); n != 6 {
-			t.Errorf("it is said to be worked on %d times in five intervals, and at once", n)
+			t.Errorf("the delivery is kept in progress %d times in five intervals, want 6", n)
 		}
 		before := heard.Load()
 		stop()
 		<-ended
 		synctest.Wait()
 		if more, said := times.Load()-6, heard.Load()-before; more != 0 || said != 1 {
-			t.Errorf("when it stops the writer works on it %d times more, and says %d heartbeats", more, said)
+			t.Errorf("when the writer stops the delivery is kept in progress %d times more, and %d heartbeats are sent; want 0 and 1", more, said)
 		}
 		close(hold)
 		f.turns.Wait()
@@ -108,10 +108,10 @@ func TestAWriterThatCannotHear(t *testing.T) {
 			listen(f, claim.Interval)
 		}
 		if f.watched(stored) {
-			t.Error("what others said while they could not be heard is taken for known")
+			t.Error("watched is true for a time in which other writers could not be heard")
 		}
 		if later := time.Now().Add(claim.Listening); !f.watched(later) {
-			t.Error("what others say from now on is not")
+			t.Error("watched is false for a time since which other writers are heard")
 		}
 	})
 }
@@ -124,12 +124,12 @@ func TestLateHeartbeatsAreCounted(t *testing.T) {
 			listen(f, claim.Interval)
 		}
 		if n := metrictest.Collect(t, f.metrics.expiries).Sum(""); n != 0 {
-			t.Errorf("of a writer that hears itself %v heartbeats are counted", n)
+			t.Errorf("a writer that hears itself counts %v expiries, want 0", n)
 		}
 		time.Sleep(claim.Expiry) // virtual
 		listen(f, claim.Interval)
 		if n := metrictest.Collect(t, f.metrics.expiries).Sum(""); n != 1 {
-			t.Errorf("of a writer that did not hear itself once %v heartbeats are counted", n)
+			t.Errorf("a writer that did not hear itself once counts %v expiries, want 1", n)
 		}
 	})
 }
@@ -147,16 +147,16 @@ func TestAWriterThatIsDeafIsNotReady(t *testing.T) {
 		ready := s.Checks()["writer"]
 		time.Sleep(5 * time.Second) // virtual
 		if err := ready(); err == nil || err.Error() != "not started" {
-			t.Errorf("before it takes turns: %v", err)
+			t.Errorf("the check before the writer takes turns: %v, want \"not started\"", err)
 		}
 		s.setIdle(nil)
 		if err := ready(); err == nil || !strings.Contains(err.Error(), "does not hear its own") {
-			t.Errorf("after five seconds: %v", err)
+			t.Errorf("the check of a writer that does not hear itself for five seconds: %v, want an error that says so", err)
 		}
 		listen(s.inFlight, 0)
 		time.Sleep(5*time.Second - 1)
 		if err := ready(); err != nil {
-			t.Errorf("after less than that: %v", err)
+			t.Errorf("the check of a writer that did not hear itself for less than that: %v, want no error", err)
 		}
 	})
 }
@@ -176,7 +176,7 @@ func TestWhatIsInFlightMayEnd(t *testing.T) {
 			began, cut := time.Now(), false
 			f.drain(10*time.Second, func() { cut = true; stop() })
 			if took := time.Since(began); took != want.took || cut != want.cut {
-				t.Errorf("of a turn that takes %v the end is waited for %v, and it is cut short: %t", takes, took, cut)
+				t.Errorf("a turn that takes %v is waited for %v at the end, and cut short: %t", takes, took, cut)
 			}
 		})
 	}

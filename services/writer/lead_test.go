@@ -117,7 +117,7 @@ func TestTurnsAreCarriedOutByTheHolderOfTheLease(t *testing.T) {
 	s.store("early", nil, creates("early", 1)...)
 	time.Sleep(quiet)
 	if n := s.outcomes(); n > 0 || leads() != 0 {
-		t.Fatalf("without the Lease there are %d outcomes, and a writer says that it leads with %d", n, leads())
+		t.Fatalf("without the Lease there are %d outcomes, and %d writers report that they lead; want none", n, leads())
 	}
 	first := one.begin(7)
 	eventually.True(s, eventually.Long, "heartbeat of the holder", func() bool { return leads() == 7 })
@@ -247,10 +247,10 @@ func TestALostLeaseStopsTheWriterAtOnce(t *testing.T) {
 	select {
 	case err := <-ended:
 		if !errors.Is(err, lost) {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("the writer ends with %v, want the loss of the Lease", err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
+		t.Fatal("the writer does not end when it loses the Lease")
 	}
 }
 
@@ -260,6 +260,6 @@ func TestALeasedControllerNeedsALease(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	_, err := writer.New(writer.Config{REST: &rest.Config{Host: "127.0.0.1"}, Bus: b, Controllers: []writer.Profile{{Name: controller, Leased: true}}})
 	if err == nil || !strings.Contains(err.Error(), "Lease") {
-		t.Errorf("%v", err)
+		t.Errorf("a writer with a leased controller and no Lease: %v, want an error that names the Lease", err)
 	}
 }

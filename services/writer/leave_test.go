@@ -44,10 +44,10 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			cut[0].Store(true)
 			<-hand.Done()
 			if took := time.Since(begun); took > 1550*time.Millisecond {
-				t.Errorf("interrupted after %v", took)
+				t.Errorf("the turn is interrupted after %v, want within 1.55 s", took)
 			}
 			if _, takes := all[0].turnContext(ctx); takes || all[0].redeliveryDelay() != unfitKnownAfter {
-				t.Errorf("it takes turns, to hand them back after %v", all[0].redeliveryDelay())
+				t.Errorf("the writer takes turns, or hands them back after %v", all[0].redeliveryDelay())
 			}
 			cut[1].Store(true)
 			time.Sleep(time.Minute)
@@ -58,7 +58,7 @@ func TestTurnsAreLeftSoonToWritersThatReachTheAPIServer(t *testing.T) {
 			cut[1].Store(false)
 			time.Sleep(5 * time.Second)
 			if inFlight(t, all[0], ctx).Err() != nil || all[0].redeliveryDelay() != 0 {
-				t.Error("it does not take turns again")
+				t.Error("the writer takes no turns when it hears itself again")
 			}
 		})
 	}
@@ -68,7 +68,7 @@ func inFlight(t *testing.T, s *share, ctx context.Context) context.Context {
 	t.Helper()
 	hand, takes := s.turnContext(ctx)
 	if !takes {
-		t.Fatal("it takes no turns")
+		t.Fatal("the writer takes no turns")
 	}
 	return hand
 }

@@ -49,10 +49,10 @@ func TestWritesBeyondALimitAreHeld(t *testing.T) {
 	s.store("web", nil, creates("web", 5)...)
 	o := s.outcome("web")
 	if applied, held := heldIn(o); applied != 3 || held != 2 || !o.OnlyHeld() {
-		t.Errorf("of five creates %d are applied and %d held: %+v", applied, held, o.Results)
+		t.Errorf("of five creates %d are applied and %d held, want 3 and 2: %+v", applied, held, o.Results)
 	}
 	if len(o.WriteCounts) != 1 || o.WriteCounts[0] != (events.WriteCount{Limit: "pods", Writes: 3}) {
-		t.Errorf("its writes count as %+v", o.WriteCounts)
+		t.Errorf("the writes count as %+v, want 3 for the limit pods", o.WriteCounts)
 	}
 	if want := `the write limit "pods" is reached: 3 writes within 1h0m0s`; !strings.HasPrefix(o.Results[4].Message, want) {
 		t.Errorf("the message is %q", o.Results[4].Message)

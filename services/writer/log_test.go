@@ -56,7 +56,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 	stop() // the turns in flight are finished
 	line := log.line(t, "a turn did not succeed")
 	if line == nil {
-		t.Fatal("it has no line")
+		t.Fatal("the log has no line about a turn that did not succeed")
 	}
 	for field, want := range map[string]any{
 		"level": "WARN", "key": "ns/db", "lane": "write", "sequence": float64(at), "traceID": id, "status": "refused", "verb": "delete",
@@ -66,7 +66,7 @@ func TestWhatDoesNotSucceedIsLogged(t *testing.T) {
 		}
 	}
 	if line := log.line(t, "carried out a turn"); line != nil {
-		t.Errorf("what succeeds has a line although none was asked for: %v", line)
+		t.Errorf("the log has a line about a turn that succeeded, want none at this level: %v", line)
 	}
 }
 

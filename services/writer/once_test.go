@@ -99,10 +99,10 @@ func TestARepetitionThatIsTooOldIsRechecked(t *testing.T) {
 	s.outcomeOf("done", at)
 	late := func(t *events.Turn) { t.Repeats, t.Now = at, t.Now.Add(-time.Hour) }
 	if r := s.outcomeOf("done", s.say(turnOf(t, "done", late, creates("done", 1)...))).Results[0]; r.Status != events.Unchanged || r.UID == "" {
-		t.Errorf("what was done is %+v", r)
+		t.Errorf("a repeated turn that was carried out is answered %+v, want Unchanged with the uid", r)
 	}
 	if r := s.outcomeOf("not", s.say(turnOf(t, "not", late, creates("not", 1)...))).Results[0]; r.Status != events.Refused || r.Reason != "TooOld" {
-		t.Errorf("what was not done is %+v", r)
+		t.Errorf("an old turn that was not carried out is answered %+v, want it refused as TooOld", r)
 	}
 	if s.api.Created(pods+"done-0") != 1 || s.api.Created(pods+"not-0") != 0 {
 		t.Error("a turn that was too old was carried out")
@@ -164,7 +164,7 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	tell("900", 0)
 	before := s.outcomeOf("before", s.say(turnOf(t, "before", seen(nil), creates("before", 1)...)))
 	if epoch, ok := before.Epochs[kinds.Pods.Name]; !before.OK() || !ok || epoch != 0 {
-		t.Errorf("before the restore: %+v", before)
+		t.Errorf("the outcome before the restore is %+v, want success in epoch 0", before)
 	}
 	tell("500", 1)
 	tries := 0
@@ -176,7 +176,7 @@ func TestATurnOfAnOldEpochIsRefused(t *testing.T) {
 	})
 	after := s.outcomeOf("after", s.say(turnOf(t, "after", seen(events.Epochs{kinds.Pods.Name: 1}), creates("after", 1)...)))
 	if !after.OK() || after.Epochs[kinds.Pods.Name] != 1 {
-		t.Errorf("after the restore: %+v", after)
+		t.Errorf("the outcome after the restore is %+v, want success in epoch 1", after)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 	}
 	anew := func(t *events.Turn) { t.Epochs = events.Epochs{kinds.Pods.Name: 1} }
 	if after := s.outcomeOf("after", s.say(turnOf(t, "after", anew, creates("after", 1)...))); !after.OK() {
-		t.Errorf("after the restore: %+v", after)
+		t.Errorf("the outcome after the restore is %+v, want success", after)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestADamagedTurnIsRefused(t *testing.T) {
 	m.Data[len(m.Data)/2] ^= 1
 	at := s.say(m)
 	if r := s.outcomeOf("web", at).Results[0]; r.Status != events.Refused || r.Reason != "Damaged" {
-		t.Errorf("%+v", r)
+		t.Errorf("the result of a damaged turn is %+v, want it refused as Damaged", r)
 	}
 	if made := s.api.Created(pods + "web-0"); made != 0 {
 		t.Errorf("made %d times", made)
@@ -252,7 +252,7 @@ func TestADamagedOutcomeIsNone(t *testing.T) {
 	eventually.True(s, eventually.Long, "pod", func() bool { return s.api.Created(pods+"web-0") == 1 })
 	eventually.True(s, eventually.Long, "readable outcome", func() bool { return s.outcomes() == 2 })
 	if o := s.outcome("web"); o.Turn != at || !o.OK() {
-		t.Errorf("%+v", o)
+		t.Errorf("the outcome is %+v, want success of the newest turn", o)
 	}
 }
 

@@ -33,10 +33,10 @@ func TestTheClockOfTheBus(t *testing.T) {
 		b := &bustest.Faulty{Bus: bustest.Recorded(t), StateErr: away}
 		var clock busTime
 		if err := clock.read(t.Context(), b, "TURNS"); !errors.Is(err, away) || clock.known() {
-			t.Errorf("a clock that does not answer is read: %v, known %t", err, clock.known())
+			t.Errorf("the clock of a bus that does not answer: %v, known: %t; want the error, and not known", err, clock.known())
 		}
 		if err := clock.begin(t.Context(), b, "TURNS", slog.New(slog.DiscardHandler)); !errors.Is(err, away) {
-			t.Errorf("it begins with %v", err)
+			t.Errorf("begin with a bus that does not answer: %v, want its error", err)
 		}
 		b.StateErr = nil
 		stream := subject.TurnStream("rs")
@@ -59,7 +59,7 @@ func TestTheClockOfTheBus(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := clock.begin(ended, b, stream, slog.New(slog.DiscardHandler)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("begin with an ended context: %v, want DeadlineExceeded", err)
 		}
 	})
 }
@@ -92,10 +92,10 @@ func TestWhatIsInFlightIsTold(t *testing.T) {
 	all := f.ofKey("rs", key)
 	sorted := slices.IsSortedFunc(all, func(a, b report.TurnState) int { return cmp.Compare(a.Turn, b.Turn) })
 	if len(all) != 8 || !sorted || all[0].Turn != 7 || all[7].Turn != 21 || all[0].Lane != events.LaneWrite.String() || all[0].Attempt != 1 {
-		t.Errorf("in flight are %+v", all)
+		t.Errorf("in flight are %+v, want 8 in order, from turn 7 to 21", all)
 	}
 	if others := f.ofKey("ds", key); len(others) != 0 {
-		t.Errorf("of another controller %+v", others)
+		t.Errorf("of another controller are in flight %+v, want none", others)
 	}
 	close(hold)
 	f.turns.Wait()
@@ -192,7 +192,7 @@ func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 		}
 	}
 	if _, err := read(events.Message{Data: []byte("{")}, events.LaneWrite, key, "rs", ""); err == nil {
-		t.Error("what is no JSON is a turn")
+		t.Error("a message that is no JSON is read as a turn")
 	}
 }
 
@@ -239,7 +239,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 	} {
 		w, m, _ := onRecord(t, c.change)
 		if over, err := w.isSettled(t.Context(), m, events.LaneWrite, key); over || !errors.Is(err, c.err) {
-			t.Errorf("%s: it is over: %t, %v", what, over, err)
+			t.Errorf("%s: the turn is settled: %t, %v; want %v", what, over, err, c.err)
 		}
 	}
 	for what, c := range map[string]struct {
@@ -257,7 +257,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 		w, m, _ := onRecord(t, c.change)
 		m.Time = m.Time.Add(c.at)
 		if gone, err := w.isLost(t.Context(), m); gone != c.gone || !errors.Is(err, c.err) {
-			t.Errorf("%s: it is gone: %t, %v", what, gone, err)
+			t.Errorf("%s: the turn is lost: %t, %v; want %t, %v", what, gone, err, c.gone, c.err)
 		}
 	}
 	w, m, _ := onRecord(t, func(*bustest.Faulty) {})

@@ -148,7 +148,7 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 	}
 	for _, r := range o.Results {
 		if r.Status != events.Applied || s.api.Get(pods+r.Ref.Name) == nil {
-			t.Errorf("%+v", r)
+			t.Errorf("the result is %+v, want it applied, and the pod there", r)
 		}
 	}
 	for _, r := range s.api.Requests() {
@@ -160,10 +160,10 @@ func TestATurnIsCarriedOutAndTold(t *testing.T) {
 	for _, path := range s.api.Paths() {
 		event := s.api.Get(path)
 		if source, _ := event["source"].(map[string]any); strings.HasPrefix(path, told) && source["component"] != controller {
-			t.Errorf("told by %v", source)
+			t.Errorf("an Event has the source %v, want the controller", source)
 		}
 		if strings.HasPrefix(path, told) && !strings.HasPrefix(fmt.Sprint(event["message"]), "Created pod: web-") {
-			t.Errorf("told %v", event["message"])
+			t.Errorf("an Event has the message %v, want that a pod was created", event["message"])
 		}
 	}
 }
@@ -189,7 +189,7 @@ func TestWritersShareAndSurviveEachOther(t *testing.T) {
 	for i := range keys {
 		key := fmt.Sprintf("web%d", i)
 		if o := s.outcome(key); !o.OK() {
-			t.Errorf("%s: %+v", key, o)
+			t.Errorf("%s: the outcome is %+v, want success", key, o)
 		}
 		for j := range each {
 			if made := s.api.Created(fmt.Sprintf("%s%s-%d", pods, key, j)); made != 1 {
@@ -231,7 +231,7 @@ func TestTurnsThatMayNotAct(t *testing.T) {
 			s.writer()
 			o := s.outcome("web")
 			if r := o.Results[0]; r.Reason != story.reason || r.OK() != (story.reason == "") {
-				t.Errorf("%+v", r)
+				t.Errorf("the result is %+v, want the reason %q", r, story.reason)
 			}
 			if created := s.api.Created(pods+"web-0") == 1; created != (story.reason == "") {
 				t.Errorf("created: %v", created)
@@ -316,7 +316,7 @@ func TestSwitchedOff(t *testing.T) {
 	s.store("web", nil, creates("web", 2)...)
 	for _, r := range s.outcome("web").Results {
 		if r.Status != events.Refused || r.Reason != "Off" {
-			t.Errorf("%+v", r)
+			t.Errorf("with the mode off the result is %+v, want it refused as Off", r)
 		}
 	}
 	if requests := s.api.Requests(); len(requests) != 0 {
@@ -398,7 +398,7 @@ func TestAWriterEndsWithoutItsBus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := service.Run(t.Context()); !errors.Is(err, errDown) || !strings.Contains(err.Error(), want) {
-			t.Errorf("it ends with %v, want %q", err, want)
+			t.Errorf("the writer ends with %v, want %q", err, want)
 		}
 		if err := service.Checks()["writer"](); err == nil || want != "read turns" && !errors.Is(err, errDown) {
 			t.Errorf("%s: and then it is ready, or says %v", want, err)
@@ -417,7 +417,7 @@ func TestAWriterIsReadyWhileItTakesTurns(t *testing.T) {
 	eventually.True(s, eventually.Long, "ready writer", func() bool { return ready() == nil })
 	stop()
 	if err := ready(); err == nil || err.Error() != "stopped" {
-		t.Errorf("when it has stopped: %v", err)
+		t.Errorf("the check of a stopped writer: %v, want \"stopped\"", err)
 	}
 }
 

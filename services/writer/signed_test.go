@@ -28,6 +28,6 @@ func TestTheFirstHeartbeatIsProven(t *testing.T) {
 	there := &Service{config: Config{Outcomes: trust}}
 	there.time.busReading, there.time.localReading = time.Now(), time.Now()
 	if err := there.heartbeatProven(text); err != nil {
-		t.Errorf("it counts as not said: %v", err)
+		t.Errorf("the heartbeat of a starting writer is refused: %v", err)
 	}
 }

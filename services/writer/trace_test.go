@@ -128,7 +128,7 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 	eventually.True(s, eventually.Long, "two writes are told of", func() bool { return len(heard()) >= 2 })
 	for i, w := range heard() {
 		if w.UID != o.Results[i].UID && w.UID != o.Results[1-i].UID || trace.Context(w.Trace).TraceID() != turn.Context.TraceID() || w.Ends {
-			t.Errorf("told of %+v", w)
+			t.Errorf("the write is announced as %+v, want it with the uid and the trace of its result", w)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func TestWhatIsNotSampledIsToldOf(t *testing.T) {
 	o := s.outcome("web")
 	eventually.True(s, eventually.Long, "the write is told of", func() bool { return len(heard()) > 0 })
 	if w := heard(); len(w) != 1 || w[0].UID != o.Results[0].UID || w[0].Trace != (events.Trace{}) || len(r.Spans()) != 0 {
-		t.Errorf("told of %+v; the traces are\n%s", w, r.Tree())
+		t.Errorf("without a trace the write is announced as %+v, and the spans are\n%s", w, r.Tree())
 	}
 }
 
@@ -180,7 +180,7 @@ func TestAnEndIsTold(t *testing.T) {
 	s.outcome("web")
 	eventually.True(s, eventually.Long, "the write is told of", func() bool { return len(heard()) > 0 })
 	if w := heard()[0]; w.UID != "u0" || !w.Ends || w.Trace.Parent == "" {
-		t.Errorf("told of %+v", w)
+		t.Errorf("the delete is announced as %+v, want the end of u0 with its trace", w)
 	}
 }
 
@@ -217,10 +217,10 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 	s.outcome("web")
 	begun, ended := <-said, <-said
 	if !begun.Begins || begun.ID == "" || begun.About.Kind != "pods" || begun.About.Name == "" {
-		t.Errorf("told of %+v before it", begun)
+		t.Errorf("the beginning of the write is announced as %+v", begun)
 	}
 	if want := (trace.Write{Writer: begun.Writer, ID: begun.ID, About: begun.About}); ended != want {
-		t.Errorf("told of %+v after it, want %+v", ended, want)
+		t.Errorf("the end of a write without an answer is announced as %+v, want %+v", ended, want)
 	}
 }
 
@@ -247,7 +247,7 @@ func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
 	for _, span := range r.Named("process TURN_" + controller) {
 		deliveries[span.Attributes[trace.Delivery]] = true
 		if span.Parent.SpanID().String() != "b7ad6b7169203331" {
-			t.Errorf("%+v", span)
+			t.Errorf("the span of the delivery has the wrong parent: %+v", span)
 		}
 	}
 	if len(deliveries) != 2 || deliveries["0"] {

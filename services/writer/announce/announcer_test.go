@@ -76,7 +76,7 @@ func waits(t *testing.T, sent chan struct{}) {
 	t.Helper()
 	select {
 	case <-sent:
-		t.Fatal("it is sent, and no watcher has heard of it")
+		t.Fatal("the write is carried out before a watcher has heard of it")
 	default:
 	}
 }
@@ -92,7 +92,7 @@ func heard(t *testing.T, b bus.Bus, id string, sent chan struct{}) {
 		case <-sent:
 			return
 		case <-end:
-			t.Fatal("it is not sent, although it is heard")
+			t.Fatal("the write is not carried out, although a watcher has heard of it")
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -105,7 +105,7 @@ func TestAWriteIsSentWhenItIsHeard(t *testing.T) {
 	one, two := c.beginsTo(begins("one")), c.beginsTo(begins("two"))
 	told := []string{(<-writes).ID, (<-writes).ID}
 	if slices.Sort(told); !slices.Equal(told, []string{"one", "two"}) {
-		t.Fatalf("told of %v", told)
+		t.Fatalf("the writes %v are announced, want one and two", told)
 	}
 	waits(t, one)
 	heard(t, b, "one", one)
@@ -125,7 +125,7 @@ func TestNoWriteWaitsForTheDeaf(t *testing.T) {
 	c.announce(t.Context(), begins("two"))
 	<-writes
 	if w := <-writes; w.ID != "two" || !w.Begins {
-		t.Errorf("told of %+v", w)
+		t.Errorf("the announcement is %+v, want the beginning of two again", w)
 	}
 	other := begins("three")
 	other.About.Kind = kinds.ReplicaSets.Name
@@ -155,14 +155,14 @@ func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
 	}
 	c.announce(t.Context(), trace.Write{ID: "ended"})
 	if w := <-writes; w.ID != "ended" || w.Begins || w.Writer != "w" {
-		t.Errorf("told of %+v", w)
+		t.Errorf("the announcement is %+v, want the end of the write ended by w", w)
 	}
 	b.down.Store(true)
 	c.announce(t.Context(), trace.Write{ID: "unsaid", UID: "u", Version: "7"})
 	c.sendInFlight()
 	b.down.Store(false)
 	if w := <-writes; w.ID != "unsaid" || w.Version != "7" {
-		t.Errorf("told of %+v", w)
+		t.Errorf("the announcement is %+v, want that of unsaid, at version 7", w)
 	}
 	named := map[string]bool{}
 	for end := time.After(5 * time.Minute); ; {
@@ -235,11 +235,11 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		c.announceEnd(w)
 	}
 	if len(c.unsent) != 1024 || len(c.open) != 1024 {
-		t.Errorf("of 1025 answers %d are kept, and %d writes are under way", len(c.unsent), len(c.open))
+		t.Errorf("of 1025 answers %d are kept, and %d writes are under way; want 1024 and 1024", len(c.unsent), len(c.open))
 	}
 	c.sendInFlight()
 	if len(c.unsent) != 1024 || len(c.open) != 1024 {
-		t.Errorf("while the bus is away %d answers are kept, and %d writes are under way", len(c.unsent), len(c.open))
+		t.Errorf("while the bus is away %d answers are kept, and %d writes are under way; want 1024 and 1024", len(c.unsent), len(c.open))
 	}
 	b.down = false
 	for i := range 20 {
@@ -248,7 +248,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	c.sendInFlight()
 	roll, ok := trace.DecodeRoll(b.said[len(b.said)-1])
 	if len(b.said) != 1025 || !ok || roll.Writer != "w" || len(roll.Open) != 20 || !slices.IsSorted(roll.Open) || len(c.unsent) != 0 {
-		t.Errorf("when it is back %d words are said, the last one is %+v", len(b.said), roll)
+		t.Errorf("when the bus is back %d messages are published, the last one %+v; want 1025, and the 20 open writes in order", len(b.said), roll)
 	}
 }
 
@@ -268,7 +268,7 @@ func (m *mute) Listen(context.Context, string, func([]byte)) error {
 func TestAWriterThatTellsNothing(t *testing.T) {
 	none := New(Config{ID: "w"})
 	if none.Func() != nil || telling(nil).Func() == nil {
-		t.Error("without traces something is told, or with them nothing")
+		t.Error("Func is not nil without traces, or nil with them")
 	}
 	none.Run(t.Context())
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestAWriterThatTellsNothing(t *testing.T) {
 		stop()
 		<-ended
 		if said := len(b.Bus.(*words).said); b.tries.Load() != 11 || said != 11 {
-			t.Errorf("it tries to hear %d times, and calls %d rolls, in ten periods", b.tries.Load(), said)
+			t.Errorf("in ten periods the announcer subscribes %d times and publishes %d rolls, want 11 and 11", b.tries.Load(), said)
 		}
 	})
 }

@@ -64,7 +64,7 @@ func TestWhoAsksAndHow(t *testing.T) {
 	results := carry(t, open(t, s), plan.Options{}, creates(1)[0], deletion("old", "old-uid"))
 	for _, r := range results {
 		if r.Status != events.Applied {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the result is %+v, want Applied", r)
 		}
 	}
 	if !results[1].Removed {
@@ -117,7 +117,7 @@ func TestDryRunStoresNothing(t *testing.T) {
 	s := fakeserver.New(t)
 	d := open(t, s, func(c *apply.Config) { c.DryRun = true })
 	if r := carry(t, d, plan.Options{DryRun: true}, creates(1)...)[0]; r.Status != events.DryRun {
-		t.Errorf("%+v", r)
+		t.Errorf("the result of a dry run is %+v, want DryRun", r)
 	}
 	if paths := s.Paths(); len(paths) != 0 {
 		t.Errorf("stored %v", paths)
@@ -137,7 +137,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		return fakeserver.Fault{}
 	})
 	if r := carry(t, open(t, s), plan.Options{}, creates(1)...)[0]; r.Status != events.Applied {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want Applied", r)
 	}
 	if took := time.Duration(again.Load()); took < time.Second {
 		t.Errorf("asked again after %v", took)
@@ -330,7 +330,7 @@ func TestRequestsKeepToAPace(t *testing.T) {
 		began := time.Now()
 		for range 11 {
 			if r := d.Do(t.Context(), actor, plan.Request{Verb: plan.Read, Kind: "pods", Version: "v1", Namespace: "ns", Name: "web"}, ""); r.Code != http.StatusNotFound {
-				t.Fatalf("it answers %+v", r)
+				t.Fatalf("the answer is %+v, want code 404", r)
 			}
 		}
 		if took := time.Since(began); took < c.least {

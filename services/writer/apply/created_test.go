@@ -44,7 +44,7 @@ func TestNothingIsCreatedTwice(t *testing.T) {
 				t.Errorf("the result is %+v, want a conflict that admits that it is unsure", r)
 			}
 			if after := s.Created(podPath + "web-0"); after-before > 1 || again && after > 0 {
-				t.Errorf("it was created %d times", after)
+				t.Errorf("the pod was created %d times, want once at most, and not again in a repeated turn", after)
 			}
 		})
 	}
@@ -306,7 +306,7 @@ func TestWhereTheAPIServerStands(t *testing.T) {
 		}
 		line := &applytest.Answering{At: "fieldSelector", Code: 503, Body: `{}`}
 		if got := open(t, s, knowing("0"), line.By).Do(t.Context(), actor, r, ""); got.Code != 503 || got.Stood != stood {
-			t.Errorf("when it cannot be asked where it stands, it is forgotten that it stood at %q: %+v", stood, got)
+			t.Errorf("when the API server cannot be asked for its version, %q is forgotten: %+v", stood, got)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestALostTurnDoesNotWait(t *testing.T) {
 	began := time.Now()
 	_, done := open(t, s).Execute(t.Context(), actor, plan.New(turn, plan.Options{}), holds, func(command, try int) string { return strconv.Itoa(command) })
 	if took := time.Since(began); done || took > 10*time.Second {
-		t.Errorf("after %v it is done: %t; the turn was lost at once", took, done)
+		t.Errorf("a turn that is lost at once ends after %v, done: %t; want not done, in 10 s at most", took, done)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestAnErrorProvesNoAbsence(t *testing.T) {
 			return fakeserver.Fault{}
 		})
 		if r := orphaned(t, s, open(t, s), "p", "rs"); r.Status != events.Refused || r.Reason != "OwnerAlive" {
-			t.Errorf("after a %d: %+v", code, r)
+			t.Errorf("after a code %d for the owner the result is %+v, want it refused with OwnerAlive", code, r)
 		}
 		if looks.Load() != 2 {
 			t.Errorf("after a %d: %d looks, want another one", code, looks.Load())
@@ -76,7 +76,7 @@ func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
 	before := s.Answered("GET /apis")
 	for _, pod := range []string{"second", "third"} {
 		if r := orphaned(t, s, d, pod, "rs"); r.Status != events.Refused || r.Reason != plan.ReasonNoMatch {
-			t.Errorf("of a kind that is not served: %+v", r)
+			t.Errorf("of an owner whose kind is not served the result is %+v, want it refused with NoMatch", r)
 		}
 	}
 	if asked := s.Answered("GET /apis") - before; asked != 1 {
@@ -106,7 +106,7 @@ func TestKindsThatAreNotKnownYet(t *testing.T) {
 		return d.Do(t.Context(), actor, plan.Request{Verb: plan.Look, Namespace: "ns", Owner: owner}, "")
 	}
 	if r := look("apps/v1", "ReplicaSet", "web"); r.Code != http.StatusServiceUnavailable {
-		t.Errorf("when it is not told which kinds there are: %+v", r)
+		t.Errorf("when discovery fails the answer is %+v, want code 503", r)
 	}
 	broken = "/apis/apps/v1"
 	if r := look("v1", "Node", "n"); r.Code != http.StatusOK {
@@ -123,6 +123,6 @@ func TestKindsThatAreNotKnownYet(t *testing.T) {
 		}
 	}
 	if asked := s.Answered("GET /apis") - before; asked > 1 {
-		t.Errorf("for a kind that there is not it is asked %d times", asked)
+		t.Errorf("for a kind that does not exist discovery is asked %d times, want once at most", asked)
 	}
 }

@@ -25,7 +25,7 @@ func TestHowLongARequestWaits(t *testing.T) {
 	}
 	until := patient[3].until
 	if left := time.Until(until); left > time.Minute || left < 50*time.Second {
-		t.Errorf("it is given up in %v", left)
+		t.Errorf("the write is given up in %v, want in 50 s to a minute", left)
 	}
 	if got := d.pauseBefore(patient, plan.Request{Command: 3, Wait: true, After: 3 * time.Second}); got != 3*time.Second {
 		t.Errorf("one that was told waits %v", got)
@@ -62,7 +62,7 @@ func TestDefaultsOfADoor(t *testing.T) {
 	told, clock, metrics := 0, testingclock.NewFakePassiveClock(time.Now()), NewMetrics()
 	c = Config{FieldManager: "m", MaxInFlight: 1, Patience: 1, Timeout: 1, Clock: clock, Metrics: metrics, Panicked: func(string, any, []byte) { told++ }}.withDefaults()
 	if c.Panicked("", nil, nil); c.FieldManager != "m" || c.MaxInFlight != 1 || c.Patience != 1 || c.Timeout != 1 || c.Clock != clock || c.Metrics != metrics || told != 1 {
-		t.Errorf("what was said is %+v", c)
+		t.Errorf("the configuration that was given has become %+v", c)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestAPlaceIsNotWaitedForWithoutEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the writer stops"))
 	if r := d.Do(ctx, Actor{}, plan.Request{Verb: plan.Look}, ""); r.Code != 0 || r.Reason != "Interrupted" || r.Message != "the writer stops" {
-		t.Errorf("while another is under way the answer is %+v", r)
+		t.Errorf("while another request is under way the answer is %+v, want Interrupted because the writer stops", r)
 	}
 	over()
 	if r := d.Do(t.Context(), Actor{Controller: "job-controller"}, plan.Request{Verb: plan.Look, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a"}, ""); r.Code != http.StatusForbidden || r.Reason != "NoIdentity" || !strings.Contains(r.Message, "job-controller") {
-		t.Errorf("for one whom it does not know the answer is %+v", r)
+		t.Errorf("for a controller without an identity the answer is %+v, want code 403 with NoIdentity", r)
 	}
 }

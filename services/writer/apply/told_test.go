@@ -72,7 +72,7 @@ func TestWhatWatchersAreTold(t *testing.T) {
 	carry(t, open(t, s, listen, func(c *apply.Config) { c.DryRun = true }), plan.Options{DryRun: true}, creates(1)[0])
 	open(t, s, listen).Do(t.Context(), actor, of(plan.Look, kinds.Pods.Name), "")
 	if len(told) != 0 {
-		t.Errorf("of an Event, a dry run and a look is told %+v", told)
+		t.Errorf("an Event, a dry run and a look are announced as %+v, want nothing", told)
 	}
 	// A delete without a uid is announced without one, since the answer has none either; a change
 	// of an object that is being deleted may end it.
@@ -81,13 +81,13 @@ func TestWhatWatchersAreTold(t *testing.T) {
 		end := of(plan.Delete, kinds.Pods.Name)
 		end.Delete, told = options, nil
 		if r := open(t, s, listen).Do(t.Context(), actor, end, ""); r.Code != http.StatusOK || len(told) != 2 || !told[1].Ends || told[1].UID != "" {
-			t.Errorf("of a delete without a condition is told %+v, %+v", told, r)
+			t.Errorf("a delete without a condition is announced as %+v, %+v; want beginning and end without a uid", told, r)
 		}
 	}
 	s.Put(podPath+"a", "u", map[string]any{"metadata": map[string]any{"deletionTimestamp": "2030-01-01T00:00:00Z"}})
 	told = nil
 	if open(t, s, listen).Do(t.Context(), actor, of(plan.Patch, kinds.Pods.Name), ""); len(told) != 2 || !told[1].Ends || told[1].UID != "u" || told[1].Version == "" {
-		t.Errorf("of a change of what leaves is told %+v", told)
+		t.Errorf("a change that ends an object is announced as %+v, want its end with uid and version", told)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestWhatALookTells(t *testing.T) {
 		r := d.Do(t.Context(), actor, plan.Request{Verb: plan.Look, Kind: "pods", Version: "v1", Namespace: "ns", Name: name}, "")
 		o := r.Object
 		if r.Code != http.StatusOK || string(o.UID) != want.uid || o.ResourceVersion == "" || o.Deleting != want.deleting || o.Finalizers != want.finalizers || o.Waiting != want.waiting || len(o.Owners) != want.owners {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("%s: the object is %+v, want %+v", name, r, want)
 		}
 		if (o.Grace != nil) != (want.grace > 0) || o.Grace != nil && *o.Grace != want.grace {
 			t.Errorf("%s: the grace is %v", name, o.Grace)

@@ -78,7 +78,7 @@ func TestAnotherVersionProvesNothing(t *testing.T) {
 	line := &applytest.Answering{At: "resourceVersionMatch=Exact", Code: http.StatusOK, Body: `{"metadata":{"resourceVersion":"9"},"items":[]}`}
 	r := open(t, s, knowing(told), line.By).Do(t.Context(), actor, doubted(0), "")
 	if r.Reason != "NoAnswer" || s.Created(podPath+"a") > 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("the answer is %+v, want NoAnswer, and no create", r)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestALimitedRateReadsNoVersions(t *testing.T) {
 	limited := func(c *apply.Config) { c.QPS, c.Burst = 100, 10 }
 	r := open(t, s, knowing(told), limited).Do(t.Context(), actor, doubted(0), "")
 	if r.Reason != "NoAnswer" {
-		t.Errorf("%+v", r)
+		t.Errorf("the answer is %+v, want NoAnswer", r)
 	}
 	for _, asked := range s.Requests() {
 		if readsVersion(asked) {
@@ -120,7 +120,7 @@ func TestManyDoubtsReadFewVersions(t *testing.T) {
 	other := doubted(0)
 	other.Name, other.Body = "b", []byte(`{"metadata":{"name":"b"}}`)
 	if r := d.Do(t.Context(), actor, other, ""); r.Reason != "NoAnswer" {
-		t.Errorf("while another create is settled: %+v", r)
+		t.Errorf("while another create is settled the answer is %+v, want NoAnswer", r)
 	}
 	time.Sleep(50 * time.Millisecond)
 	if more := len(reading); more > 0 {

@@ -25,10 +25,10 @@ func TestOneHandAtATime(t *testing.T) {
 			said := theirs.heartbeat()
 			mine.hear(said)
 			if mine.claim(at) || !mine.elsewhere(at) {
-				t.Fatal("claimed what another one has in flight")
+				t.Fatal("claim takes a turn that another writer has in flight")
 			}
 			if !mine.claim(Place{"rs", 8}) || !mine.claim(Place{"other", 7}) {
-				t.Fatal("what no writer has cannot be claimed")
+				t.Fatal("claim refuses a turn that no writer has in flight")
 			}
 		}
 		for range 8 { // the other writer has died
@@ -47,16 +47,16 @@ func TestWhatIsNotClaimedIsNotSaid(t *testing.T) {
 		h, at := newParty("a"), Place{"rs", 7}
 		h.take(at, false)
 		if said := h.heartbeat(); len(said.Turns["rs"]) != 0 {
-			t.Errorf("said %v", said)
+			t.Errorf("the heartbeat has the turns %v before the writer listens, want none of rs", said)
 		}
 		for range 4 {
 			listen(h, Interval)
 		}
 		if !h.claim(at) {
-			t.Fatal("cannot claim what is free")
+			t.Fatal("claim refuses a free turn")
 		}
 		if said := h.heartbeat(); len(said.Turns["rs"]) != 1 {
-			t.Errorf("said %v", said)
+			t.Errorf("the heartbeat has the turns %v, want one of rs", said)
 		}
 	})
 }
@@ -110,7 +110,7 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mine, theirs := newParty("a"), newParty("b")
 				if mine.watched(time.Now()) {
-					t.Error("it knows of a time in which it did not listen")
+					t.Error("watched is true for a time in which the writer did not listen")
 				}
 				for range 3 {
 					listen(mine, Interval)
@@ -119,10 +119,10 @@ func TestWhatHasOnlyWaitedIsKnown(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				c.happens(mine, theirs)
 				if got := mine.watched(stored); got != c.want {
-					t.Errorf("known: %t, want %t", got, c.want)
+					t.Errorf("the writer has watched since the turn was stored: %t, want %t", got, c.want)
 				}
 				if mine.watched(stored.Add(-3 * Interval)) {
-					t.Error("it knows of a time before it listened")
+					t.Error("watched is true for a time before the writer listened")
 				}
 			})
 		})
@@ -154,10 +154,10 @@ func TestWhoIsAloneKnowsWhatItHasNotHad(t *testing.T) {
 				c.happens(mine, theirs)
 				mine.take(at, false)
 				if got := mine.alone(at, stored); got != c.want {
-					t.Errorf("never given to anybody: %t, want %t", got, c.want)
+					t.Errorf("the turn was never given to any writer: %t, want %t", got, c.want)
 				}
 				if mine.alone(Place{"rs", 9}, stored) {
-					t.Error("it knows of what it does not have")
+					t.Error("alone is true for a turn that the writer does not have")
 				}
 			})
 		})

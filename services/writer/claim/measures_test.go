@@ -87,14 +87,14 @@ func TestWhenAWriterListens(t *testing.T) {
 	w.Take(held, false, w.start)
 	w.echo(Interval)
 	if w.Claim(held, w.at(Interval)) {
-		t.Error("it claims a turn before it has listened")
+		t.Error("the writer claims a turn before it has listened")
 	}
 	w.echo(Listening)
 	if !w.Claim(held, w.at(Listening)) || !w.Claim(held, w.at(Listening+Expiry-1)) {
-		t.Error("it listens, and does not claim a turn")
+		t.Error("the writer has listened, and claims no turn")
 	}
 	if w.Claim(held, w.at(Listening+Expiry)) {
-		t.Error("it claims a turn when it hears itself no more")
+		t.Error("the writer claims a turn although it does not hear itself any more")
 	}
 }
 
@@ -120,7 +120,7 @@ func TestWhenAnotherWriterIsSilent(t *testing.T) {
 	w.until(5*Interval, 7*Interval)
 	heard := 4 * Interval
 	if !w.NoneBegunSince(w.at(heard), w.at(heard+Expiry-1)) || w.NoneBegunSince(w.at(heard), w.at(heard+Expiry)) {
-		t.Error("it is silent after 700 ms, not before")
+		t.Error("the other writer does not count as silent after exactly 700 ms")
 	}
 	w.says(heard+Expiry, "b", 1)
 	if w.NoneBegunSince(w.at(heard), w.at(heard+Expiry)) {
@@ -134,16 +134,16 @@ func TestATurnThatNoWriterHad(t *testing.T) {
 	w := newWriter()
 	w.Take(held, false, w.start)
 	if w.NeverDelivered(held, w.start, w.at(UncertainFor)) {
-		t.Error("it knows of a turn that is there for 8 s")
+		t.Error("NeverDelivered is true for a turn stored 8 s ago")
 	}
 	if said := w.Heartbeat(w.at(Interval)); len(said.Turns[held.Controller]) != 0 {
-		t.Errorf("it says to have in flight %v", said.Turns)
+		t.Errorf("the heartbeat has the turns %v in flight, want none", said.Turns)
 	}
 	if !w.NeverDelivered(held, w.start, w.at(UncertainFor-1)) {
-		t.Error("it does not know of a turn that is there for less")
+		t.Error("NeverDelivered is false for a turn stored less than 8 s ago")
 	}
 	if said := w.Heartbeat(w.at(2 * Interval)); !slices.Equal(said.Turns[held.Controller], []uint64{held.Sequence}) {
-		t.Errorf("it says to have in flight %v", said.Turns)
+		t.Errorf("the heartbeat has the turns %v in flight, want that one", said.Turns)
 	}
 }
 
@@ -190,10 +190,10 @@ func TestWhatStrangersSayCountsForAWhile(t *testing.T) {
 	}
 	w.until(said, said+Expiry)
 	if !w.Elsewhere(held, w.at(said+Expiry-1)) || w.Elsewhere(held, w.at(said+Expiry)) {
-		t.Error("what a stranger says counts for 700 ms")
+		t.Error("the claim of a writer without a place does not count for exactly 700 ms")
 	}
 	if w.NoneBegunSince(w.at(3*Interval), w.at(said)) {
-		t.Error("it knows what there is, although there was no room for a writer")
+		t.Error("NoneBegunSince is true although there was no room for a writer")
 	}
 	w.Take(other, false, w.at(said+Expiry-Interval))
 	if !w.Elsewhere(other, w.at(said+Expiry-1)) || w.Elsewhere(other, w.at(said+Expiry)) {
@@ -215,7 +215,7 @@ func TestATurnThatHasJustComeIsClaimed(t *testing.T) {
 	w := newWriter()
 	w.until(Interval, 4*Interval)
 	if w.Take(held, false, w.at(4*Interval)); !w.Claim(held, w.at(4*Interval)) {
-		t.Error("it cannot be claimed")
+		t.Error("a turn that has just been delivered cannot be claimed")
 	}
 }
 
@@ -269,7 +269,7 @@ func TestWhichContestsAreKept(t *testing.T) {
 	}
 	w.Elsewhere(Place{held.Controller, 8}, w.at(5*Interval))
 	if _, kept := w.contests[Place{held.Controller, 8}]; !kept {
-		t.Error("what was asked for here is not kept")
+		t.Error("a contest about a turn that this writer asked for is not kept")
 	}
 	w.Heartbeat(w.at(4*Interval + forgetAfter - 1))
 	if len(w.contests) != 2 {
@@ -277,7 +277,7 @@ func TestWhichContestsAreKept(t *testing.T) {
 	}
 	w.Heartbeat(w.at(4*Interval + forgetAfter))
 	if _, kept := w.contests[held]; kept || len(w.contests) != 1 {
-		t.Errorf("after 16 s %v are kept", w.contests)
+		t.Errorf("after 16 s the contests %v are kept, want one, about another turn", w.contests)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestWhichHeartbeatsCount(t *testing.T) {
 	deaf := func(when string, now, want time.Duration) {
 		t.Helper()
 		if got := w.UnheardFor(w.at(now)); got != want {
-			t.Errorf("%s it is deaf for %v, want %v", when, got, want)
+			t.Errorf("%s the writer is unheard for %v, want %v", when, got, want)
 		}
 	}
 	first, second := w.Heartbeat(w.at(1)), w.Heartbeat(w.at(2))
@@ -359,11 +359,11 @@ func TestWhenAWriterIsForgotten(t *testing.T) {
 	w.Take(held, false, w.at(forgetAfter))
 	w.Heartbeat(w.at(forgetAfter - 1))
 	if w.NeverDelivered(held, w.at(forgetAfter), w.at(forgetAfter)) {
-		t.Error("it is forgotten after less than 16 s")
+		t.Error("what is heard is forgotten in less than 16 s")
 	}
 	w.Heartbeat(w.at(forgetAfter))
 	if !w.NeverDelivered(held, w.at(forgetAfter), w.at(forgetAfter)) {
-		t.Error("it is not forgotten after 16 s")
+		t.Error("what is heard is not forgotten after 16 s")
 	}
 }
 

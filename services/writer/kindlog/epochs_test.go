@@ -56,7 +56,7 @@ func TestAnEpochIsReadWhenTheStateHasMoved(t *testing.T) {
 				t.Errorf("the epoch is %+v, %v, after reading %d messages; want %d after %d", now, err, b.bodies.Load(), epoch, bodies)
 			}
 			if _, known := e.recent(kinds.Pods.Name); !known {
-				t.Error("what was just looked up is not known")
+				t.Error("the epoch that was just looked up is not cached")
 			}
 		}
 		is(1, 1)
@@ -138,7 +138,7 @@ func TestAnEpochStaysKnown(t *testing.T) {
 		for range 3 {
 			time.Sleep(5*time.Second + time.Millisecond) // virtual
 			if now, known := e.recent(kinds.Pods.Name); !known || now.epoch != 1 {
-				t.Errorf("it is %+v, known: %t", now, known)
+				t.Errorf("the cached epoch is %+v (known: %t), want 1", now, known)
 			}
 		}
 	})
@@ -152,7 +152,7 @@ func TestATurnAwaitsALaterEpoch(t *testing.T) {
 		defer b.Close()
 		e := NewEpochs(b)
 		if err := e.Await(t.Context(), 0); err != nil {
-			t.Errorf("nothing is said, and it waits: %v", err)
+			t.Errorf("Await without any epoch: %v, want no wait", err)
 		}
 		looked := make(chan struct{})
 		go e.epoch.Share(t.Context(), storageepoch.Config{Bus: b, ID: "writer", Check: func(context.Context, bool) (uint64, error) {
@@ -165,17 +165,17 @@ func TestATurnAwaitsALaterEpoch(t *testing.T) {
 		}
 		synctest.Wait()
 		if err := e.Await(t.Context(), 1); err != nil {
-			t.Errorf("it rests on that epoch, and waits: %v", err)
+			t.Errorf("Await of the epoch that is recorded: %v, want no wait", err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := e.Await(short, 0); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("it rests on an earlier epoch, and its writer stops: %v", err)
+			t.Errorf("Await of an earlier epoch ends with %v, want only with its context", err)
 		}
 		began := time.Now()
 		close(looked)
 		if err := e.Await(t.Context(), 0); err != nil || time.Since(began) == 0 {
-			t.Errorf("it rests on an earlier epoch, and waits for %v: %v", time.Since(began), err)
+			t.Errorf("Await of an earlier epoch waits for %v: %v; want until it is looked up", time.Since(began), err)
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 	} {
 		found, err := NewEpochs(c.bus).OfKinds(t.Context(), some)
 		if !errors.Is(err, c.err) || len(found) != 0 || err != nil && !strings.Contains(err.Error(), "look up the epoch of pods") {
-			t.Errorf("%s: %v, %v", what, found, err)
+			t.Errorf("%s: the epochs are %v, %v; want %v", what, found, err, c.err)
 		}
 	}
 	later := bustest.MarkOf("4", 0)
@@ -241,25 +241,25 @@ func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 		t.Errorf("the epochs are %v, %v, that of the storage %d", found, err, e.Storage())
 	}
 	if found, err := e.OfKinds(t.Context(), some); err != nil || found["pods"] != 7 {
-		t.Errorf("from memory the epochs are %v, %v", found, err)
+		t.Errorf("the cached epochs are %v, %v; want 7 of pods", found, err)
 	}
 	if found, err := NewEpochs(garbled{b}).OfKinds(t.Context(), some); err != nil || len(found) != 0 {
-		t.Errorf("of an end that cannot be read the epochs are %v, %v", found, err)
+		t.Errorf("with an end of the log that cannot be read the epochs are %v, %v; want none", found, err)
 	}
 	none := NewEpochs(bustest.Recorded(t))
 	for range 2 { // from memory, too
 		if found, err := none.OfKinds(t.Context(), some); err != nil || len(found) != 0 {
-			t.Errorf("of a kind of which nothing is said the epochs are %v, %v", found, err)
+			t.Errorf("of a kind with an empty log the epochs are %v, %v; want none", found, err)
 		}
 	}
 	if _, err := NewEpochs(&bustest.Faulty{Bus: b, StateErr: away}).check(t.Context()); !errors.Is(err, away) {
 		t.Errorf("where the kinds stand is not told: %v", err)
 	}
 	if _, err := NewEpochs(&bustest.Faulty{Bus: b, KindsErr: away}).check(t.Context()); !errors.Is(err, away) {
-		t.Errorf("which kinds there are is not told: %v", err)
+		t.Errorf("when the kinds cannot be listed: %v, want the error of the bus", err)
 	}
 	if epoch, err := NewEpochs(bustest.Recorded(t, later)).check(t.Context()); err != nil || epoch != 7 {
-		t.Errorf("of all kinds the epoch is %d, %v", epoch, err)
+		t.Errorf("the newest epoch of all kinds is %d, %v; want 7", epoch, err)
 	}
 }
 
@@ -273,11 +273,11 @@ func TestForHowLongAnEpochCounts(t *testing.T) {
 		}
 		time.Sleep(2*time.Second - 1) // virtual
 		if _, known := e.recent("pods"); !known {
-			t.Error("before two seconds are over it does not count")
+			t.Error("the cached epoch expires in less than two seconds")
 		}
 		time.Sleep(1)
 		if _, known := e.recent("pods"); known {
-			t.Error("after two seconds it counts")
+			t.Error("the cached epoch has not expired after two seconds")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go e.Run(ctx)

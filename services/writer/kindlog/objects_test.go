@@ -23,7 +23,7 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 		command(events.VerbCreate, "pods", "c"), command(events.VerbDelete, "pods", "d"), command(events.VerbUpdate, "nodes", "e"),
 	}}
 	if got := changedWith(turn, bustest.PodRef("a")); !slices.Equal(got, []events.Ref{bustest.PodRef("a"), bustest.PodRef("b")}) {
-		t.Errorf("with it are looked up %v", got)
+		t.Errorf("the objects looked up together are %v, want a and b", got)
 	}
 	body, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if err != nil {
@@ -51,9 +51,9 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 	}
 	b := &bustest.Faulty{Bus: memory.New(memory.Options{}), LastOfErr: away}
 	if o := ObjectsOf(t.Context(), b, turn)(bustest.PodRef("a")); o != nil {
-		t.Errorf("of a bus that is away %v is known", o)
+		t.Errorf("on a bus that is away the object is %v, want none", o)
 	}
 	if b.LastOfErr = nil; ObjectsOf(t.Context(), b, turn)(bustest.PodRef("a")) != nil {
-		t.Error("of a kind without streams something is known")
+		t.Error("of a kind without a log there is an object")
 	}
 }

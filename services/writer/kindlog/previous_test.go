@@ -83,7 +83,7 @@ func TestWhatIsKnownOfAName(t *testing.T) {
 		}
 	}
 	if known, err := PreviousObjects(bustest.Recorded(t, bustest.PodIs("a", "5")))(t.Context(), bustest.PodRef("c"), 1); err != nil || known != (plan.Known{Told: "5", Hidden: true}) {
-		t.Errorf("of a record with nothing but one object: %+v, %v", known, err)
+		t.Errorf("a log with one object: %+v, %v; want it told up to 5, and the rest hidden", known, err)
 	}
 	if it, err := mayLackChanges(t.Context(), garbled{b}, "pods", 9); err != nil || !it {
 		t.Errorf("behind a mark that cannot be read something is hidden: %t, %v", it, err)

@@ -41,7 +41,7 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 	}
 	hides := Hides(b, now)
 	if hides(t.Context(), kinds.Deployments.Name) {
-		t.Error("of a kind without a record something is hidden")
+		t.Error("a kind without a log is redacted")
 	}
 	for _, step := range []struct {
 		what string
@@ -84,10 +84,10 @@ func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 			t.Errorf("%s: nothing is hidden", what)
 		}
 		if hides(t.Context(), "widgets.e") {
-			t.Errorf("%s: something is hidden of a kind that there is not", what)
+			t.Errorf("%s: a kind that does not exist is redacted", what)
 		}
 		if c.mend(); hides(t.Context(), kinds.Pods.Name) {
-			t.Errorf("%s: it is not asked again at once", what)
+			t.Errorf("%s: the log is not read again at once", what)
 		}
 	}
 }

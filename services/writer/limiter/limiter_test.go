@@ -73,7 +73,7 @@ func TestOutcomesOnRecordCount(t *testing.T) {
 		l := limited(t, b)
 		turn, at := creates(3), events.Message{Sequence: 9}
 		if _, err := l.Judge(t.Context(), at, turn, nil); err == nil || !strings.Contains(err.Error(), "count the writes of rs: outcomes are counted up to 0 of 3") {
-			t.Errorf("before the outcomes are counted: %v", err)
+			t.Errorf("before the outcomes are counted: %v, want an error that says so", err)
 		}
 		state, err := b.StreamState(t.Context(), l.stream)
 		if err != nil {
@@ -87,11 +87,11 @@ func TestOutcomesOnRecordCount(t *testing.T) {
 		go func() { l.Run(ctx); close(ended) }()
 		held, err := l.Judge(t.Context(), at, turn, nil)
 		if r := held[2]; err != nil || len(held) != 1 || r.Code != events.HeldCode || r.Reason != events.Held || r.Cause != "pods" {
-			t.Errorf("of three creates are held %+v, %v", held, err)
+			t.Errorf("of three creates these are held: %+v, %v; want the third, by the limit pods", held, err)
 		}
 		results := []events.Result{{Command: 0, Status: events.Applied}, {Command: 1, Status: events.Applied}}
 		if counts := l.Written(at, results); !reflect.DeepEqual(counts, []events.WriteCount{{Limit: "pods", Writes: 2}}) {
-			t.Errorf("its writes count as %+v", counts)
+			t.Errorf("the writes count as %+v, want 2 for the limit pods", counts)
 		}
 		stop()
 		<-ended
@@ -103,7 +103,7 @@ func TestAControllerWithoutLimits(t *testing.T) {
 	l := New(Config{Controller: "rs"})
 	held, err := l.Judge(t.Context(), events.Message{}, creates(1), nil)
 	if l != nil || held != nil || err != nil || l.Names() != nil || l.Written(events.Message{}, nil) != nil {
-		t.Errorf("without limits are held %v, %v", held, err)
+		t.Errorf("without limits these are held: %v, %v; want none", held, err)
 	}
 	b := bustest.Recorded(t)
 	defer b.Close()

@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("the limits are %+v and %+v", pods, claims)
 	}
 	if got := s.Controllers(); !slices.Equal(got, []string{"replicaset-controller"}) {
-		t.Errorf("they name the controllers %v", got)
+		t.Errorf("the limits are of the controllers %v, want replicaset-controller", got)
 	}
 	var none *Set
 	if none.Controllers() != nil || none.NewWindow("a") != nil {
@@ -89,7 +89,7 @@ func TestWhichCommandsALimitCounts(t *testing.T) {
 		"a status":          {func(c *events.Command) { c.Verb, c.Subresource = events.VerbUpdate, "status" }, false},
 	} {
 		if got := l.limits(command(c.change)); got != c.want {
-			t.Errorf("%s: %t", what, got)
+			t.Errorf("%s: the limit applies: %t, want %t", what, got, c.want)
 		}
 	}
 	if got := (&Set{Limits: []Limit{{Controllers: []string{"a"}}, {Controllers: []string{"*"}}, {}}}).of("b"); len(got) != 2 {

@@ -54,15 +54,15 @@ func (w *Window) play(at time.Time, turn uint64, commands []events.Command, deci
 func TestALimitHoldsWhatExceedsIt(t *testing.T) {
 	w := window(t, "- {name: pods, verbs: [delete], kinds: [pods], per: namespace, max: 5, within: 1m}")
 	if held := w.play(noon, 1, deletes("shop", 3), undecided); len(held) != 0 {
-		t.Fatalf("of the first three are held %v", held)
+		t.Fatalf("of the first three deletes these are held: %v, want none", held)
 	}
 	held := w.play(noon.Add(20*time.Second), 2, deletes("shop", 3), undecided)
 	want := map[int]Verdict{2: {Limit: "pods", Message: `the write limit "pods" is reached: 5 writes within 1m0s in namespace shop, the next at 2026-11-29T12:01:00Z, or after an approval; millrace held shows how`}}
 	if !reflect.DeepEqual(held, want) {
-		t.Errorf("of the next three are held %v", held)
+		t.Errorf("of the next three deletes these are held: %v, want %v", held, want)
 	}
 	if held := w.play(noon.Add(20*time.Second), 3, deletes("till", 5), undecided); len(held) != 0 {
-		t.Errorf("of another namespace are held %v", held)
+		t.Errorf("of another namespace these are held: %v, want none", held)
 	}
 	if held := w.play(noon.Add(time.Minute), 4, deletes("shop", 4), undecided); len(held) != 1 || !strings.Contains(held[3].Message, "the next at 2026-11-29T12:01:20Z") {
 		t.Errorf("a minute after the first three, when two still count, are held %v", held)
@@ -89,7 +89,7 @@ func TestTurnsInFlightCount(t *testing.T) {
 		t.Fatal(held)
 	}
 	if held := w.Judge(noon, 1, deletes("shop", 2), undecided); len(held) != 0 {
-		t.Errorf("when it is delivered again are held %v", held)
+		t.Errorf("when the turn is delivered again these are held: %v, want none", held)
 	}
 	held := w.Judge(noon, 2, deletes("shop", 1), undecided)
 	if len(held) != 1 || strings.Contains(held[0].Message, "the next at") {
@@ -98,11 +98,11 @@ func TestTurnsInFlightCount(t *testing.T) {
 	failed := []events.Result{{Command: 0, Status: events.Failed}, {Command: 1, Status: events.Failed, Unsure: true}}
 	counts := w.Counts(1, failed)
 	if want := []events.WriteCount{{Limit: "pods", Writes: 1}}; !reflect.DeepEqual(counts, want) {
-		t.Errorf("of one that failed and one that may have happened count %v", counts)
+		t.Errorf("one failed delete and one unsure one count as %v, want %v", counts, want)
 	}
 	w.Count(noon, events.Outcome{Turn: 1, WriteCounts: counts})
 	if held := w.Judge(noon, 2, deletes("shop", 2), undecided); len(held) != 1 {
-		t.Errorf("after its outcome are held %v", held)
+		t.Errorf("after the outcome these are held: %v, want one of two", held)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestWhatAnEarlierDeliveryMadeCounts(t *testing.T) {
 	}
 	found := []events.Result{{Command: 0, Status: events.Unchanged}, {Command: 1, Status: events.Unchanged}, {Command: 2, Status: events.Refused, Unsure: true}}
 	if counts := w.Counts(1, found); len(counts) != 1 || counts[0].Writes != 2 {
-		t.Errorf("of two that were made and one that was not count %v", counts)
+		t.Errorf("two deletes that were made and one that was not count as %v, want 2", counts)
 	}
 }
 
@@ -130,14 +130,14 @@ func TestAPersonDecides(t *testing.T) {
 	w := window(t, "- {name: pods, verbs: [delete], kinds: [pods], max: 0}")
 	held := w.play(noon, 1, deletes("shop", 2), undecided)
 	if len(held) != 2 || !strings.HasPrefix(held[0].Message, `the write limit "pods" requires an approval`) {
-		t.Errorf("without an approval are held %v", held)
+		t.Errorf("without an approval these are held: %v, want both, with a message that says so", held)
 	}
 	if held := w.play(noon, 2, deletes("shop", 2), decide(true)); len(held) != 0 || len(w.made) != 0 {
-		t.Errorf("with one are held %v, and count %v", held, w.made)
+		t.Errorf("with an approval these are held: %v, and %v count; want none of either", held, w.made)
 	}
 	w = window(t, "- {name: pods, verbs: [delete], kinds: [pods], max: 9, within: 1m}\n- {name: more, verbs: [delete], kinds: [pods], max: 1, within: 1m}")
 	if held := w.play(noon, 1, deletes("shop", 1), decide(false)); held[0] != (Verdict{"pods", true, "denied by alice: a mistake"}) {
-		t.Errorf("of one that is denied are held %v", held)
+		t.Errorf("a denied delete is held as %v, want as denied by alice", held)
 	}
 	if held := w.play(noon, 2, deletes("shop", 2), decide(true)); len(held) != 1 || held[1].Limit != "more" {
 		t.Errorf("beyond a limit that the approval does not name are held %v", held)
@@ -147,16 +147,16 @@ func TestAPersonDecides(t *testing.T) {
 func TestWhatAWindowIsAbout(t *testing.T) {
 	w := window(t, "- {name: a, verbs: [delete], kinds: [pods], max: 2, within: 1m}\n- {name: b, verbs: [delete], kinds: [nodes], max: 2, within: 3m}")
 	if w.Reach() != 3*time.Minute || !reflect.DeepEqual(w.Names(), []string{"a", "b"}) {
-		t.Errorf("it reaches back %v, and its limits are %v", w.Reach(), w.Names())
+		t.Errorf("the window reaches back %v, and its limits are %v; want 3m, a and b", w.Reach(), w.Names())
 	}
 	if w.Concerns([]events.Command{{Verb: events.VerbCreate, Kind: "pods"}}) || !w.Concerns(deletes("shop", 1)) || (*Window)(nil).Concerns(deletes("shop", 1)) {
-		t.Error("it is about the wrong commands")
+		t.Error("the window concerns other commands than those of its limits")
 	}
 	w.play(noon, 1, deletes("shop", 2), undecided)
 	w.Judge(noon, 2, []events.Command{{Verb: events.VerbDelete, Kind: "nodes"}}, undecided)
 	w.Forget()
 	if len(w.made) != 0 || len(w.inFlight) != 1 {
-		t.Errorf("after Forget it has counted %v, and in flight are %v", w.made, w.inFlight)
+		t.Errorf("after Forget %v are counted and %v are in flight, want none and one", w.made, w.inFlight)
 	}
 	w.Judge(noon.Add(abandoned), 3, nil, undecided)
 	if _, there := w.inFlight[2]; there {

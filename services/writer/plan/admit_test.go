@@ -59,15 +59,15 @@ func TestWhatMakesATurnTooOld(t *testing.T) {
 		t.Errorf("at its limit: %+v", got)
 	}
 	if got := Aged(turn, now.Add(1), time.Minute); got.Reason != "TooOld" {
-		t.Errorf("beyond its limit: %+v", got)
+		t.Errorf("a turn beyond the age limit is refused with %+v, want TooOld", got)
 	}
 	if got := Aged(turn, now.Add(time.Hour), 0); got != (Refusal{}) {
-		t.Errorf("without a limit: %+v", got)
+		t.Errorf("a turn without an age limit is refused with %+v, want no refusal", got)
 	}
 	turn.Commands = []events.Command{create("a"), create("b")}
 	results := Refusal{Reason: "TooOld", Message: "m"}.Refuse(turn)
 	if len(results) != 2 || results[1].Command != 1 || results[1].Ref.Name != "b" || results[1].Status != events.Refused || results[1].Reason != "TooOld" || results[1].Message != "m" {
-		t.Errorf("its commands are refused as %+v", results)
+		t.Errorf("the refused commands have the results %+v", results)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestATurnIsOverWhenAnEpochIs(t *testing.T) {
 		{"the storage has gone back, and nothing has been told anew", events.Epochs{"pods": 1, "replicasets.apps": 1}, 2, true},
 	} {
 		if got := Over(turn, c.now, c.all); (got.Reason == "Stale") != c.over {
-			t.Errorf("%s: %+v", c.what, got)
+			t.Errorf("%s: the turn is refused with %+v, want it stale: %t", c.what, got, c.over)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func TestAnyRefusalEndsABatchOfCreates(t *testing.T) {
 		p.Answer(0, Response{Code: code, Reason: "No"})
 		results, done := p.Results()
 		if !done || results[0].Status != events.Refused || results[49].Status != events.Skipped {
-			t.Errorf("after a %d: done %t, next %d", code, done, len(p.Next()))
+			t.Errorf("after code %d done is %t and %d requests are next, want the rest skipped", code, done, len(p.Next()))
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestContentsAreAskedLast(t *testing.T) {
 	p.Answer(1, Response{Code: 200})
 	next := p.Next()
 	if len(next) != 1 || next[0].Verb != Search || next[0].Subresource != query.SubContents || string(next[0].Body) != `{"first":["pods"]}` {
-		t.Fatalf("when the deletes are over, next is %+v", next)
+		t.Fatalf("after the deletes the next requests are %+v, want the search for contents", next)
 	}
 	p.Answer(2, live("ns", "9", `{"partial":true}`))
 	results, done := p.Results()
@@ -96,7 +96,7 @@ func TestSecretsAreNotTold(t *testing.T) {
 	} {
 		p := New(turn(c), Options{})
 		if next := p.Next(); len(next) > 0 {
-			t.Errorf("%s: it is asked %+v", what, next)
+			t.Errorf("%s: the next requests are %+v, want none", what, next)
 		}
 		if results, done := p.Results(); !done || results[0].Status != events.Refused || results[0].Reason != "Malformed" {
 			t.Errorf("%s: done %t, %+v", what, done, results)
@@ -112,6 +112,6 @@ func TestTheScaleOfASecretIsAsked(t *testing.T) {
 		Of: &metav1.OwnerReference{APIVersion: "v1", Kind: "Secret", Name: "password"},
 	}), Options{})
 	if next := p.Next(); len(next) != 1 || next[0].Verb != Search || next[0].Subresource != query.SubReadings {
-		t.Errorf("what is asked is %+v", next)
+		t.Errorf("the requests are %+v, want the search for readings", next)
 	}
 }

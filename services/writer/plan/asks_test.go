@@ -131,7 +131,7 @@ func TestWhatIsGoneAtOnce(t *testing.T) {
 		"a namespace has contents":    {"namespaces", Object{UID: "u", Deleting: true, Grace: &none}, false},
 	} {
 		if got := gone(events.Command{Kind: c.kind}, c.object); got != c.want {
-			t.Errorf("%s: it is gone: %t", what, got)
+			t.Errorf("%s: the object is gone: %t, want %t", what, got, c.want)
 		}
 	}
 }

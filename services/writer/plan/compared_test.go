@@ -60,11 +60,11 @@ func TestWhatAnUpdateHasMade(t *testing.T) {
 		"nothing that can be read":        {`7`, "", false},
 	} {
 		if got := updated(json.RawMessage(c.body), json.RawMessage(live), c.subresource); got != c.done {
-			t.Errorf("%s: it is done: %t", what, got)
+			t.Errorf("%s: the update is done: %t, want %t", what, got, c.done)
 		}
 	}
 	if updated(json.RawMessage(live), json.RawMessage(`x`), "") {
-		t.Error("what is there cannot be read, and is as it should be")
+		t.Error("an update counts as done with an object that cannot be read")
 	}
 }
 
@@ -80,11 +80,11 @@ func TestWhatAMergePatchHasMade(t *testing.T) {
 		`{"spec":{"other":{"x":1}}}`: false, `[]`: false, ``: false,
 	} {
 		if got := merged(json.RawMessage(patch), json.RawMessage(live)); got != done {
-			t.Errorf("%s: it is done: %t", patch, got)
+			t.Errorf("%s: the patch is done: %t, want %t", patch, got, done)
 		}
 	}
 	if merged(json.RawMessage(`{}`), json.RawMessage(`[]`)) {
-		t.Error("what is there cannot be read, and is as it should be")
+		t.Error("a patch counts as done with an object that is none")
 	}
 }
 
@@ -222,7 +222,7 @@ func TestWhatMayBeAsked(t *testing.T) {
 		"a Secret, by reference": {events.Command{Verb: events.VerbAsk, Of: secret, Name: "a"}, false},
 	} {
 		if fault := questionFault(c.command); (fault == "") != c.right {
-			t.Errorf("%s: %q", what, fault)
+			t.Errorf("%s: the fault of the question is %q, want none: %t", what, fault, c.right)
 		}
 	}
 	for _, v := range []events.Verb{events.VerbCreate, events.VerbUpdate, events.VerbPatch, events.VerbDelete, events.VerbRecord, events.VerbAsk} {

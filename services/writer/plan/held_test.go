@@ -33,10 +33,10 @@ func TestWhatAWriteLimitHolds(t *testing.T) {
 				t.Errorf("written are %v, and the first is %+v", wrote, results[0])
 			}
 			if last := results[2]; !last.Held() || last.Cause != "pods" || last.Message != held.Message || last.Unsure != again {
-				t.Errorf("the last is %+v", last)
+				t.Errorf("the result of the last command is %+v, want it held", last)
 			}
 			if got := results[1]; again && got.Status != events.Unchanged || !again && !got.Held() || (len(looked) > 0) != again {
-				t.Errorf("what may have been there before is %+v, with looks at %v", got, looked)
+				t.Errorf("the result of a command that may have been carried out before is %+v, with looks at %v", got, looked)
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func TestTurnsOfOtherTerms(t *testing.T) {
 		"of no term, without": {turn: 0, token: 0, refused: true},
 	} {
 		if got := OtherTerm(events.Turn{Token: c.turn}, c.token); (got != Refusal{}) != c.refused || c.refused && got.Reason != "Stale" {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: the turn is refused with %+v, want it refused: %t", name, got, c.refused)
 		}
 	}
 }

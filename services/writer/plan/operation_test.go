@@ -185,7 +185,7 @@ func TestWhatAnswersMean(t *testing.T) {
 			for i, a := range story.answers {
 				requests := p.Next()
 				if len(requests) != 1 {
-					t.Fatalf("before answer %d: %d requests", i, len(requests))
+					t.Fatalf("before answer %d there are %d requests, want 1", i, len(requests))
 				}
 				p.Answer(0, a)
 			}

@@ -380,7 +380,7 @@ func TestOwnersThatMustBeGone(t *testing.T) {
 			}
 		})
 		if results[0].Status != story.status || results[0].Reason != story.reason {
-			t.Errorf("%s: %+v", story.name, results[0])
+			t.Errorf("%s: the result is %+v, want %s because of %q", story.name, results[0], story.status, story.reason)
 		}
 		if (wrote > 0) != (story.status == events.Applied) {
 			t.Errorf("%s: %d deletes were made", story.name, wrote)
@@ -410,7 +410,7 @@ func TestAnOwnerOfAnyUIDMustBeGone(t *testing.T) {
 				return Response{Code: 200, Object: Object{UID: "u"}}
 			})
 			if wrote == there || (results[0].Status == events.Applied) == there {
-				t.Errorf("with the node there: %v, the %s is %s", there, c.Verb, results[0].Status)
+				t.Errorf("with the node there: %v, the command %s has the result %s", there, c.Verb, results[0].Status)
 			}
 		}
 	}

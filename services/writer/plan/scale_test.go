@@ -24,7 +24,7 @@ func TestAScaleIsComparedWithAScale(t *testing.T) {
 	p.Answer(0, Response{Code: 409, Reason: "Conflict"})
 	next := p.Next()
 	if len(next) != 1 || next[0].Verb != Look || next[0].Subresource != "scale" {
-		t.Fatalf("after a conflict, next is %+v", next)
+		t.Fatalf("after a conflict the next requests are %+v, want a look at the scale", next)
 	}
 	p.Answer(0, live("u", "9", ""))
 	if results, done := p.Results(); !done || results[0].Status != events.Conflict || results[0].Version != "9" {
@@ -39,7 +39,7 @@ func TestAScaleThatIsThereIsFound(t *testing.T) {
 	p.Answer(0, Response{Code: 409, Reason: "Conflict"})
 	next := p.Next()
 	if len(next) != 1 || next[0].Verb != Read || next[0].Subresource != "scale" {
-		t.Fatalf("after a conflict, next is %+v", next)
+		t.Fatalf("after a conflict the next requests are %+v, want a read of the scale", next)
 	}
 	p.Answer(0, live("u", "9", `{"kind":"Scale","metadata":{"name":"web","uid":"u","resourceVersion":"9"},"spec":{"replicas":5},"status":{"replicas":2}}`))
 	if results, done := p.Results(); !done || !results[0].OK() {

@@ -123,7 +123,7 @@ func TestMalformedCommandsAreRefused(t *testing.T) {
 	} {
 		p := New(events.Turn{Lane: events.LaneWrite, Commands: []events.Command{c}}, Options{})
 		if results, done := p.Results(); !done || results[0].Status != events.Refused {
-			t.Errorf("%s: %+v", what, results)
+			t.Errorf("%s: the results are %+v, want a refusal", what, results)
 		}
 	}
 }
@@ -179,6 +179,6 @@ func TestAFaultOfTheDoorIsAnAnswer(t *testing.T) {
 	p.Answer(p.Next()[0].Command, Response{Reason: ReasonPanicked})
 	results, done := p.Results()
 	if !done || results[0].Status != events.Failed || results[0].Reason != ReasonPanicked || !results[0].Unsure {
-		t.Errorf("%+v", results)
+		t.Errorf("the results are %+v, want Panicked, failed and unsure", results)
 	}
 }

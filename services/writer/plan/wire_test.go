@@ -23,7 +23,7 @@ func TestWhatADeleteInsistsOn(t *testing.T) {
 	p.Answer(0, Response{Code: 200, Object: Object{UID: "uid", ResourceVersion: "8", Owners: c.If.SameOwners}})
 	second := p.Next()[0].Delete
 	if *second.Preconditions.UID != "uid" || *second.Preconditions.ResourceVersion != "8" {
-		t.Errorf("after a change that did not matter it insists on %+v", second.Preconditions)
+		t.Errorf("after a change that does not matter the delete has the preconditions %+v, want the version of that change", second.Preconditions)
 	}
 
 	bare := New(turn(deletion("p", "uid")), Options{}).Next()[0].Delete

@@ -35,6 +35,6 @@ func TestALackingRightIsToldOfWhatIsHidden(t *testing.T) {
 	actor := Actor{Controller: "root-ca-certificate-publisher-controller", Identity: "root-ca-cert-publisher"}
 	got := ExplainRefusal(actor, redactRefusal(plan.Response{Code: 403, Reason: "Forbidden", Message: "cannot impersonate, and the value is hunter2"}))
 	if got.Reason != plan.ReasonNotImpersonated || !strings.HasPrefix(got.Message, "the writer may not do this as root-ca-cert-publisher: give it the roles") || strings.Contains(got.Message, "hunter2") {
-		t.Errorf("told is %+v", got)
+		t.Errorf("the refusal is %+v, want one that names the lacking roles, and not the value", got)
 	}
 }

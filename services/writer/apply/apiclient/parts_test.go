@@ -45,7 +45,7 @@ func TestWhatARefusalSays(t *testing.T) {
 	} {
 		got := Refusal(c.err, c.code)
 		if got.Message == "" {
-			t.Errorf("%s: it says nothing", what)
+			t.Errorf("%s: the refusal has no message", what)
 		}
 		got.Message = ""
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", c.want) {
@@ -102,15 +102,15 @@ func TestErrorsOfOtherServersAreNamed(t *testing.T) {
 	of := schema.GroupVersionResource{Group: "custom.metrics.k8s.io", Version: "v1beta1", Resource: "pods"}
 	plain, known := errors.New("x"), apierrors.NewNotFound(schema.GroupResource{Resource: "y"}, "z")
 	if addResource(plain, of) != plain || addResource(known, of) != error(known) {
-		t.Error("what is known is named otherwise")
+		t.Error("addResource changes an error that names its resource, or that is not of the API")
 	}
 	foreign := apierrors.NewGenericServerResponse(503, "get", schema.GroupResource{}, "", "it is down", 7, true)
 	err := addResource(foreign, of)
 	if seconds, _ := apierrors.SuggestsClientDelay(err); seconds != 7 || !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("it is told as %v", err)
+		t.Errorf("addResource makes the error %v, want one that is unavailable for 7 seconds", err)
 	}
 	if got := Refusal(err, 0); got.Code != 503 || got.Cause != "UnexpectedServerResponse" {
-		t.Errorf("it is told as %+v", got)
+		t.Errorf("the refusal is %+v, want code 503 because of UnexpectedServerResponse", got)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestWhichListsGoOn(t *testing.T) {
 		want string
 	}{"it has expired": {status(metav1.StatusReasonExpired), "next"}, "it is gone": {status(metav1.StatusReasonGone), ""}, "no answer": {errors.New("x"), ""}, "it has not": {nil, ""}} {
 		if got := renewedToken(c.err); got != c.want {
-			t.Errorf("%s: it goes on with %q, want %q", what, got, c.want)
+			t.Errorf("%s: the list goes on with the token %q, want %q", what, got, c.want)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestDiscoveryIsNotAskedAllTheTime(t *testing.T) {
 		}{{0, true}, {0, false}, {10 * time.Second, false}, {1, true}, {1, false}} {
 			time.Sleep(step.after) // virtual
 			if got := m.Renew(); got != step.want {
-				t.Errorf("after %v more it is forgotten: %t", step.after, got)
+				t.Errorf("after %v more Renew reports %t, want the opposite", step.after, got)
 			}
 		}
 	})

@@ -65,11 +65,11 @@ func TestWhenAListIsTakenForAGet(t *testing.T) {
 		for range 2 {
 			r := plan.Request{Verb: plan.Look, Kind: "pods", Version: "v1", Namespace: "ns", Name: c.name}
 			if got := d.Do(t.Context(), applytest.Actor, r, ""); got.Code != c.code || !strings.Contains(got.Message, c.says) {
-				t.Errorf("%s: %+v", what, got)
+				t.Errorf("%s: the answer is %+v, want code %d with %q", what, got, c.code, c.says)
 			}
 		}
 		if gets := s.Answered("GET " + applytest.PodPath + c.name); gets != c.gets {
-			t.Errorf("%s: it is asked %d times for what is forbidden", what, gets)
+			t.Errorf("%s: the API server is asked %d times for what is forbidden, want %d", what, gets, c.gets)
 		}
 	}
 }

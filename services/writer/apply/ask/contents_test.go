@@ -65,13 +65,13 @@ func TestContents(t *testing.T) {
 	h := c.Kinds[0]
 	if h.Kind != "replicasets.apps" || h.Version != "v1" || h.Count != 3 || fmt.Sprint(h.Finalizers) != "map[example.com/x:2 example.com/y:1 foregroundDeletion:1]" ||
 		!slices.Equal(h.Standing, []query.Standing{{Name: "a", UID: "uid-a"}, {Name: "c", UID: "uid-c"}}) {
-		t.Errorf("of three sets there is %+v", h)
+		t.Errorf("the contents of three sets are %+v, want three replicasets.apps, of which a and c have no finalizers", h)
 	}
 
 	s.Put(podPath+"p", "uid-q", object("p", map[string]any{"deletionTimestamp": "2030-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}))
 	before := len(s.Requests())
 	if c = contentsOf(t, s); !c.Partial || len(c.Kinds) != 1 || c.Kinds[0].Kind != "pods" || c.Kinds[0].Grace != 30 || len(c.Kinds[0].Standing) != 0 {
-		t.Errorf("with a pod on its way out it holds %+v", c)
+		t.Errorf("with a pod that is being deleted the contents are %+v, want it with its 30 s of grace", c)
 	}
 	for _, r := range s.Requests()[before:] {
 		if r.Path == sets {
@@ -93,11 +93,11 @@ func TestContentsThatCannotBeRead(t *testing.T) {
 	})
 	broken = "/apis/apps/v1"
 	if c := contentsOf(t, s); c.Groups != 1 || !strings.HasPrefix(c.Undiscovered, "unable to retrieve the complete list of server APIs: apps/v1: ") {
-		t.Errorf("when a group does not answer: %+v", c)
+		t.Errorf("when a group does not answer the contents are %+v, want one group, and apps/v1 as not discovered", c)
 	}
 	broken = "/apis/apps/v1/namespaces/ns/replicasets"
 	if c := contentsOf(t, s); len(c.Kinds) != 1 || c.Kinds[0].Failure == "" || c.Kinds[0].Count != 0 {
-		t.Errorf("when a kind cannot be listed: %+v", c)
+		t.Errorf("when a kind cannot be listed the contents are %+v, want its failure, and no count", c)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestContentsOfAnotherNamespace(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put("/api/v1/namespaces/ns", "uid-later", object("ns", nil))
 	if r := carry(t, open(t, s), plan.Options{}, asksContents)[0]; r.Status != events.Absent || r.Answer != nil {
-		t.Errorf("%+v", r)
+		t.Errorf("the contents of a namespace with another uid are %+v, want Absent without an answer", r)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestContentsOfManyKinds(t *testing.T) {
 		r := <-answer
 		var c query.Contents
 		if err := json.Unmarshal(r.Body, &c); err != nil || r.Code != http.StatusOK {
-			t.Fatalf("%+v, %v", r, err)
+			t.Fatalf("the answer is %+v, %v; want code 200 with contents", r, err)
 		}
 		inOrder := slices.IsSortedFunc(c.Kinds, func(a, b query.Holding) int { return strings.Compare(string(a.Kind), string(b.Kind)) })
 		standing := 0
@@ -224,7 +224,7 @@ func TestAFaultEmptiesNoNamespace(t *testing.T) {
 		c.Hides = func(context.Context, kinds.Name) bool { panic("a fault") }
 		c.Panicked = func(_ string, cause any, stack []byte) {
 			if faults++; cause != "a fault" || len(stack) == 0 {
-				t.Errorf("told is %v", cause)
+				t.Errorf("the panic is reported as %v, want \"a fault\" with its stack", cause)
 			}
 		}
 	})
@@ -247,7 +247,7 @@ func TestContentsThatAreNotFoundOut(t *testing.T) {
 		return f
 	})
 	if r := door.Do(t.Context(), actor, contentsRequest, ""); r.Code != http.StatusServiceUnavailable || len(r.Body) > 0 {
-		t.Errorf("nothing is discovered: %+v", r)
+		t.Errorf("when nothing is discovered the answer is %+v, want code 503 without contents", r)
 	}
 	for what, asked := range map[string]struct {
 		at      string

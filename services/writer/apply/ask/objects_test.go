@@ -52,7 +52,7 @@ func TestObjects(t *testing.T) {
 	}
 	stands, _ := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps"})
 	if stands.Kind != "ReplicaSet" || stands.Version != "v1" || stands.At != version || len(stands.Objects) > 0 || stands.More != "" || len(stands.Lacking) > 0 {
-		t.Errorf("of where it stands it is told %+v, want %s", stands, version)
+		t.Errorf("the first answer about the objects is %+v, want ReplicaSet v1 at version %s, without objects", stands, version)
 	}
 	s.Put(sets+"set-007", "uid-7", object("set-007", map[string]any{"namespace": "ns"})) // changes
 	var names []string
@@ -63,7 +63,7 @@ func TestObjects(t *testing.T) {
 		}
 		for _, o := range page.Objects {
 			if at, err := strconv.Atoi(o.ResourceVersion); err != nil || at == 0 || o.UID == "" || o.Namespace != "ns" {
-				t.Errorf("it names %+v", o)
+				t.Errorf("the page names the object %+v, want its version, uid and namespace", o)
 			}
 			names = append(names, o.Name)
 		}
@@ -96,12 +96,12 @@ func TestObjectsOfAListThatHasExpired(t *testing.T) {
 	question := query.ObjectsQuestion{Resource: "replicasets.apps", Version: version, From: "1"}
 	expired("2")
 	if page, r := objectsOf(t, s, question); r.Status != events.Answered || len(page.Objects) != 1 || page.Objects[0].Name != "c" {
-		t.Errorf("of a list that has expired it is told %+v, %+v", page, r)
+		t.Errorf("a list whose token has expired goes on with %+v, %+v; want the object c", page, r)
 	}
 	for _, token := range []string{"", "1"} {
 		expired(token)
 		if page, r := objectsOf(t, s, question); r.Status != events.Refused || r.Code != http.StatusGone {
-			t.Errorf("of a list that cannot go on it is told %+v, %+v", page, r)
+			t.Errorf("a list that cannot go on is answered with %+v, %+v; want it refused with code 410", page, r)
 		}
 	}
 }
@@ -111,10 +111,10 @@ func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
-		t.Errorf("of what is not served it is told %+v, %+v", found, r)
+		t.Errorf("the objects of a kind that is not served are %+v, %+v; want an answer without a kind", found, r)
 	}
 	if found, _ := objectsOf(t, s, query.ObjectsQuestion{Resource: "nodes"}); !slices.Equal(found.Lacking, []string{"update", "patch"}) || found.At != "" {
-		t.Errorf("of what cannot be patched it is told %+v", found)
+		t.Errorf("the objects of a kind that cannot be patched are %+v, want that update and patch are lacking", found)
 	}
 	before := len(s.Requests())
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps", Last: true}); r.Status != events.Answered || found.Kind != "" || len(s.Requests()) != before+1 {
@@ -130,21 +130,21 @@ func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	}
 	s.Break(broken("/apis/apps/v1"))
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "pods"}); r.Status != events.Answered || found.Kind != "Pod" {
-		t.Errorf("while another group says nothing it is told %+v, %+v", found, r)
+		t.Errorf("while another group does not answer, the objects of pods are %+v, %+v; want the kind Pod", found, r)
 	}
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
-		t.Errorf("of what is not served, while another group says nothing, it is told %+v, %+v", found, r)
+		t.Errorf("while another group does not answer, the objects of a kind that is not served are %+v, %+v; want an answer without a kind", found, r)
 	}
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "deployments.apps"}); r.Status != events.Failed {
-		t.Errorf("of what may be served, while its group says nothing, it is told %+v, %+v", found, r)
+		t.Errorf("while its group does not answer, the objects of a kind are %+v, %+v; want Failed", found, r)
 	}
 	s.Break(broken("/apis/apps/v1/replicasets"))
 	if _, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Refused || r.Code != 403 {
-		t.Errorf("of what may not be listed it is told %+v", r)
+		t.Errorf("the objects of a kind that may not be listed are answered with %+v, want it refused with code 403", r)
 	}
 	s.Break(nil)
 	s.Put(asker, "uid-later", object("m", map[string]any{}))
 	if _, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps"}); r.Status != events.Absent {
-		t.Errorf("of another migration of that name it is told %+v", r)
+		t.Errorf("the question of another migration with that name is answered with %+v, want Absent", r)
 	}
 }

@@ -46,7 +46,7 @@ func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
 	}
 	s.Remove(nodePath + "z")
 	if r := give(); !r.OK() {
-		t.Errorf("it is gone: %+v", r)
+		t.Errorf("when the other node is gone the result is %+v, want the range given", r)
 	}
 }
 
@@ -62,11 +62,11 @@ func TestNoRangeIsGivenWhileNodesCannotBeListed(t *testing.T) {
 			return fakeserver.Fault{}
 		})
 		if r := carry(t, open(t, s), plan.Options{}, gives)[0]; r.Status != events.Refused {
-			t.Errorf("when nodes cannot be listed (%d): %+v", code, r)
+			t.Errorf("when nodes cannot be listed (%d) the result is %+v, want Refused", code, r)
 		}
 		for _, r := range s.Requests() {
 			if r.Method == "PATCH" {
-				t.Errorf("when nodes cannot be listed (%d) it is given", code)
+				t.Errorf("when nodes cannot be listed (%d) the range is given", code)
 			}
 		}
 	}
@@ -79,6 +79,6 @@ func TestRangesThatAreTold(t *testing.T) {
 	putNode(s, "b", "10.0.1.0/24")
 	r := open(t, s).Do(t.Context(), actor, plan.Request{Verb: plan.Search, Kind: "nodes", Version: "v1", Name: "a", Subresource: query.SubRanges}, "")
 	if want := `[{"name":"b","uid":"uid-b","ranges":["10.0.1.0/24"]}]`; string(r.Body) != want {
-		t.Errorf("told is %s, want %s", r.Body, want)
+		t.Errorf("the answer is %s, want %s", r.Body, want)
 	}
 }

@@ -129,7 +129,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	d := open(t, s, func(c *apply.Config) { c.Patience = time.Second })
 	for kind, want := range map[string]string{"ReplicaSet": scaleOfWeb, "Foo": `no matches for kind "Foo" in group "apps"`, "Bar": `no matches for kind "Bar"`} {
 		if said := read(t, d, ofWeb(kind, cpuOf(""))); said.Scale != nil || !strings.Contains(said.Failure, want) || said.Metrics != nil {
-			t.Errorf("%s: %+v", kind, said)
+			t.Errorf("%s: the readings are %+v, want the failure %q, and no metrics", kind, said, want)
 		}
 	}
 	putScale(s, 3, "app=web")
@@ -165,7 +165,7 @@ func TestAScaleIsNotReadByAList(t *testing.T) {
 		return fakeserver.Fault{}
 	})
 	if said := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))); said.Scale != nil || said.Failure == "" {
-		t.Errorf("%+v", said)
+		t.Errorf("the readings are %+v, want a failure without a scale", said)
 	}
 	for _, r := range s.Requests() {
 		if strings.HasSuffix(r.Path, "/replicasets") {
@@ -184,7 +184,7 @@ func TestMetricsThatDoNotMatterAreNotRead(t *testing.T) {
 		s := fakeserver.New(t)
 		put(s)
 		if said := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))); said.Scale == nil || said.Metrics != nil || s.Answered("GET "+podsMetered) > 0 {
-			t.Errorf("%s: %+v", what, said)
+			t.Errorf("%s: the readings are %+v, want the scale alone, and no request for metrics", what, said)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestMetricsThatAreNotServed(t *testing.T) {
 	s.Break(func(r fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Unserved: r.Path == podsMetered} })
 	want := "unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
 	if m := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))).Metrics[0]; m.Failure != want {
-		t.Errorf("%+v", m)
+		t.Errorf("the reading is %+v, want the failure %q", m, want)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestAMetricIsNoPath(t *testing.T) {
 	c := ofWeb("ReplicaSet")
 	c.Body = []byte(`{"least":1,"most":5,"metrics":[{"type":"External","external":{"metric":{"name":"../../../../../api/v1/secrets"},"target":{"type":"Value"}}}]}`)
 	if said := read(t, open(t, s), c); said.Scale == nil || len(said.Metrics) != 1 || said.Metrics[0].Failure == "" {
-		t.Errorf("it is answered with %+v", said)
+		t.Errorf("the readings of a malicious metric name are %+v, want a failure of that metric", said)
 	}
 	for _, r := range s.Requests() {
 		if strings.Contains(r.Path, "secrets") {
@@ -321,7 +321,7 @@ func TestAQuestionThatCannotBeRead(t *testing.T) {
 	c.Body = json.RawMessage(`{"least":"x"}`)
 	r := carry(t, d, plan.Options{}, c)[0]
 	if r.Status != events.Refused || r.Code != http.StatusBadRequest || r.Reason != "Malformed" {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want it refused as Malformed with code 400", r)
 	}
 	if asked := s.Requests()[before:]; slices.ContainsFunc(asked, func(r fakeserver.Request) bool { return r.Path != "/apis" && r.Path != "/api" && r.Method != "GET" }) {
 		t.Errorf("asked was %+v", asked)

@@ -36,7 +36,7 @@ func TestAQuestionIsAnswered(t *testing.T) {
 			c := events.Command{Verb: events.VerbAsk, Namespace: "ns", Name: story.of.Name, Of: &story.of, Subresource: "scale", Note: json.RawMessage(`{"a":1}`)}
 			r := carry(t, d, plan.Options{Again: again}, c)[0]
 			if r.Status != story.status || r.Reason != story.reason || r.Answer == nil || string(r.Answer.Note) != `{"a":1}` || r.Unsure {
-				t.Errorf("%s: %+v", story.what, r)
+				t.Errorf("%s: the result is %+v, want %s because of %q, with the note", story.what, r, story.status, story.reason)
 			}
 			var scale struct{ Spec struct{ Replicas int } }
 			if err := json.Unmarshal(r.Answer.Body, &scale); r.OK() != (err == nil && scale.Spec.Replicas == 3) {
@@ -67,7 +67,7 @@ func TestAQuestionIsGivenUp(t *testing.T) {
 		Of: &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"},
 	}
 	if r := carry(t, d, plan.Options{Again: true}, c)[0]; r.Status != events.Failed {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want Failed", r)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAQuestionOfAKindThatIsNotTold(t *testing.T) {
 		})
 		r := plan.Request{Verb: plan.Read, Namespace: "ns", Owner: c.of, Subresource: c.sub}
 		if got := open(t, s).Do(t.Context(), actor, r, ""); got.Code != c.want.Code || c.want.Reason != "" && got.Reason != c.want.Reason {
-			t.Errorf("%s: %+v", what, got)
+			t.Errorf("%s: the answer is %+v, want %+v", what, got, c.want)
 		}
 	}
 }

@@ -41,14 +41,14 @@ func TestTypes(t *testing.T) {
 		door := open(t, s, func(config *apply.Config) { config.Types, config.Patience = c.check, 50*time.Millisecond })
 		r := carry(t, door, plan.Options{}, asksTypes)[0]
 		if r.Status != c.want {
-			t.Errorf("with %s: %+v", what, r)
+			t.Errorf("with %s the result is %+v, want %s", what, r, c.want)
 		}
 		if r.Status != events.Answered {
 			continue
 		}
 		var types query.Types
 		if err := json.Unmarshal(r.Answer.Body, &types); err != nil || len(types.Warnings) != 1 || types.Warnings[0].Warning != "object.x" {
-			t.Errorf("it answers %s", r.Answer.Body)
+			t.Errorf("the answer is %s, want one warning about object.x", r.Answer.Body)
 		}
 	}
 }

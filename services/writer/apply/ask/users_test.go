@@ -74,7 +74,7 @@ func TestUsersThatCannotBeRead(t *testing.T) {
 	s := fakeserver.New(t)
 	s.Put(claimPath, "uid-later", object("c", map[string]any{"namespace": "ns"}))
 	if r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]; r.Status != events.Absent || r.Answer != nil {
-		t.Errorf("of another claim of that name: %+v", r)
+		t.Errorf("the users of another claim with that name are %+v, want Absent without an answer", r)
 	}
 	s.Put(claimPath, "uid-c", object("c", map[string]any{"namespace": "ns"}))
 	putPod(s, "ns", "a", "n1", "d")
@@ -87,7 +87,7 @@ func TestUsersThatCannotBeRead(t *testing.T) {
 			return fakeserver.Fault{}
 		})
 		if r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]; r.Status != events.Refused || r.Answer != nil {
-			t.Errorf("when pods cannot be listed (%+v): %+v", fault, r)
+			t.Errorf("when pods cannot be listed (%+v) the result is %+v, want Refused without an answer", fault, r)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	}
 	let := func() events.Result { return carry(t, open(t, s), plan.Options{}, lets)[0] }
 	if r := let(); r.Status != events.Applied {
-		t.Fatalf("nothing needs it: %+v", r)
+		t.Fatalf("the finalizer of a range that no address needs: %+v, want Applied", r)
 	}
 	for _, r := range s.Requests() {
 		if of := r.Query.Get("labelSelector"); strings.HasSuffix(r.Path, "/ipaddresses") && of != "ipaddress.kubernetes.io/managed-by=ipallocator.k8s.io" {
@@ -168,7 +168,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	}
 	putRange(s, "b", "10.0.0.0/24", false)
 	if r := let(); r.Status != events.Applied {
-		t.Errorf("its address is in another that stays: %+v", r)
+		t.Errorf("the finalizer of a range whose address is in another that stays: %+v, want Applied", r)
 	}
 	putAddress(s, "10.0.1.8", query.AddressManager)
 	if r := let(); r.Reason != "InUse" {
@@ -176,7 +176,7 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 	}
 	s.Remove(rangePath + "a")
 	if r := let(); r.Status != events.Absent {
-		t.Errorf("it is gone: %+v", r)
+		t.Errorf("the finalizer of a range that is gone: %+v, want Absent", r)
 	}
 	s.Put(rangePath+"a", "uid-later", object("a", map[string]any{}))
 	if r := let(); r.Status != events.Absent {
@@ -198,11 +198,11 @@ func TestAServiceCIDRStaysWhileAListFails(t *testing.T) {
 				return fakeserver.Fault{}
 			})
 			if r := carry(t, open(t, s), plan.Options{}, lets)[0]; r.Status != events.Refused {
-				t.Errorf("when %s cannot be listed (%d): %+v", kind, code, r)
+				t.Errorf("when %s cannot be listed (%d) the result is %+v, want Refused", kind, code, r)
 			}
 			for _, r := range s.Requests() {
 				if r.Method == "PATCH" {
-					t.Errorf("when %s cannot be listed (%d) it is let go", kind, code)
+					t.Errorf("when %s cannot be listed (%d) the finalizer is removed", kind, code)
 				}
 			}
 		}

@@ -114,7 +114,7 @@ func read(t *testing.T, text []byte) *x509.Certificate {
 	t.Helper()
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" || len(rest) > 0 {
-		t.Fatalf("it is no certificate: %q", text)
+		t.Fatalf("the text is no single certificate: %q", text)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -141,19 +141,19 @@ func TestCertificates(t *testing.T) {
 	}
 	c := read(t, text)
 	if err := c.CheckSignatureFrom(signer.own); err != nil {
-		t.Errorf("it is not signed by the signer: %v", err)
+		t.Errorf("the certificate is not signed by the signer: %v", err)
 	}
 	if key, ok := c.PublicKey.(*rsa.PublicKey); !ok || !key.Equal(requester.Public()) {
-		t.Error("it is of another key")
+		t.Error("the certificate has another key than the request")
 	}
 	if c.Subject.String() != "CN=jane,O=a+O=b,C=CH" || !slices.Equal(c.DNSNames, []string{"n1", "n1.example.com"}) || len(c.IPAddresses) != 1 || len(c.EmailAddresses) != 1 || len(c.URIs) != 1 {
-		t.Errorf("it is of %s, with %v %v %v %v", c.Subject, c.DNSNames, c.IPAddresses, c.EmailAddresses, c.URIs)
+		t.Errorf("the certificate has the subject %s and the names %v %v %v %v, want those of the request", c.Subject, c.DNSNames, c.IPAddresses, c.EmailAddresses, c.URIs)
 	}
 	if c.IsCA || !c.BasicConstraintsValid || c.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign || !slices.Equal(c.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}) {
-		t.Errorf("it is for %v and %v, signs others: %v", c.KeyUsage, c.ExtKeyUsage, c.IsCA)
+		t.Errorf("the certificate has the usages %v and %v (CA: %v), want those of the request, and no CA", c.KeyUsage, c.ExtKeyUsage, c.IsCA)
 	}
 	if slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(asn1.ObjectIdentifier{1, 2, 3}) }) {
-		t.Error("it has an extension that the request made up")
+		t.Error("the certificate has an extension that the request made up")
 	}
 	other, err := a.Certify(request(t, csr.LegacyUnknown, everything, "client auth"), now)
 	if err != nil || read(t, other).SerialNumber.Cmp(c.SerialNumber) == 0 || c.SerialNumber.BitLen() < 64 {
@@ -197,11 +197,11 @@ func TestForHowLong(t *testing.T) {
 		r.Spec.ExpirationSeconds = c.asked
 		text, err := a.Certify(r, now)
 		if err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: certify: %v", what, err)
 			continue
 		}
 		if got := read(t, text); !got.NotAfter.Equal(now.Add(c.want)) || !got.NotBefore.Equal(now.Add(-5*time.Minute)) {
-			t.Errorf("%s: it is good from %v to %v, want until %v", what, got.NotBefore, got.NotAfter, now.Add(c.want))
+			t.Errorf("%s: the certificate is valid from %v to %v, want until %v", what, got.NotBefore, got.NotAfter, now.Add(c.want))
 		}
 	}
 	a := opened(t, files(t, newCA(t, "ca", now)), 0)
@@ -300,7 +300,7 @@ func TestFilesThatChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := by(); got != "first" {
-		t.Errorf("without the file: signed by %q", got)
+		t.Errorf("without the file of the key the certificate is signed by %q, want \"first\" still", got)
 	}
 }
 

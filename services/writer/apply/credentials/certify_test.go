@@ -64,7 +64,7 @@ func TestARequestIsCertified(t *testing.T) {
 	r := carry(t, open(t, s, certifying(t)), plan.Options{}, certification(version, csr.KubeletClient))[0]
 	now := s.Get(csrPath)
 	if r.Status != events.Applied || r.UID != "r" || r.Version == version || s.Answered("PUT "+csrPath+"/status") != 1 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the result is %+v, want Applied with a new version after one PUT of the status", r)
 	}
 	status := now["status"].(map[string]any)
 	text, err := base64.StdEncoding.DecodeString(status["certificate"].(string))
@@ -119,7 +119,7 @@ func TestARequestFails(t *testing.T) {
 	delete(failed, "lastTransitionTime")
 	want := map[string]any{"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": "usages did not match [client auth digital signature key encipherment]"}
 	if !reflect.DeepEqual(failed, want) || err != nil || time.Since(at) > time.Hour {
-		t.Errorf("it says %v at %v, want %v", failed, at, want)
+		t.Errorf("the condition is %v at %v, want %v", failed, at, want)
 	}
 }
 
@@ -172,10 +172,10 @@ func TestARequestIsNotCertified(t *testing.T) {
 		}
 		r := carry(t, open(t, s, configure), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Reason != c.reason || r.Message == "" {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want %s, code %d, reason %q", what, r, c.status, c.code, c.reason)
 		}
 		if s.Answered("PUT "+csrPath+"/status")+s.Answered("PATCH "+csrPath+"/"+query.SubCertificate) > 0 {
-			t.Errorf("%s: it was written", what)
+			t.Errorf("%s: the certificate request was written, want no write", what)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func TestExpiryThatIsNotTold(t *testing.T) {
 		s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: c.broken, Message: canary} })
 		r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond }), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Answer != nil {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want %s, code %d, and no answer", what, r, c.status, c.code)
 		}
 		untold(t, what, r)
 	}
@@ -102,7 +102,7 @@ func TestExpiryAmongOthers(t *testing.T) {
 	}})
 	r := carry(t, open(t, s), plan.Options{}, asksExpiry("abc", "7"))[0]
 	if r.Status != events.Answered || string(r.Answer.Body) != `{"at":"2030-01-01T12:00:00Z"}` {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want the last time that the Secrets of the token say", r)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestTokensAreNotLogged(t *testing.T) {
 		verbose := funcr.New(func(_, line string) { log.WriteString(line) }, funcr.Options{Verbosity: 10})
 		r := d.Do(klog.NewContext(t.Context(), verbose), actor, c.request, "")
 		if r.Code != http.StatusOK || what != "signatures" && r.Object.ResourceVersion != version {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the answer is %+v, want code 200 at the same version", what, r)
 		}
 		if logged := strings.Contains(log.String(), encoded(canary)); logged != c.logged {
 			t.Errorf("%s: what the Secret holds is logged: %v", what, logged)

@@ -108,7 +108,7 @@ func TestSignatures(t *testing.T) {
 		}
 		var told query.Signatures
 		if r.Answer == nil || json.Unmarshal(r.Answer.Body, &told) != nil || !tellsOf(told, got, c.until) || string(r.Answer.Note) != `{"tokens":"5a"}` {
-			t.Errorf("%s: it tells %+v of %v until %q", what, told, got, c.until)
+			t.Errorf("%s: the answer says %+v of %v until %q", what, told, got, c.until)
 		}
 		for _, request := range s.Requests() { // unknown fields stay
 			if request.Method == http.MethodPut && (!strings.Contains(string(request.Body), `"unheardOf":{"n":12345678901234567}`) || !strings.Contains(string(request.Body), `"labels":{"l":"v"}`)) {
@@ -178,7 +178,7 @@ func TestNotSigned(t *testing.T) {
 		hides := func(c *apply.Config) { c.Patience = 50 * time.Millisecond }
 		r := carry(t, open(t, s, atNoon, hides), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Answer != nil && len(r.Answer.Body) > 0 || data(s)[goldenField] != "" {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want %s, code %d, and no signature", what, r, c.status, c.code)
 		}
 		if c.broken != nil && strings.Contains(what, "tokens") && strings.Contains(r.Message, canary) {
 			t.Errorf("%s: the API server's words are repeated: %s", what, r.Message)
@@ -215,7 +215,7 @@ func TestALostSignature(t *testing.T) {
 	d := open(t, s, atNoon, func(c *apply.Config) { c.Patience = 5 * time.Minute })
 	r := carry(t, d, plan.Options{}, signs(version))[0]
 	if r.Status != events.Conflict || r.Version == version || r.Version == "" || !r.Unsure {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want a conflict that admits that it is unsure, at another version", r)
 	}
 	if r = carry(t, d, plan.Options{}, signs(r.Version))[0]; r.Status != events.Unchanged || data(s)[goldenField] != golden {
 		t.Errorf("looked at again: %+v", r)

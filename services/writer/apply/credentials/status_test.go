@@ -17,6 +17,6 @@ func TestAStatusIsPutIntoAnObject(t *testing.T) {
 		}
 	}
 	if got, err := with([]byte(`7`), nil); err == nil {
-		t.Errorf("what is no object becomes %s", got)
+		t.Errorf("a status is put into a body that is no object: %s", got)
 	}
 }

@@ -54,7 +54,7 @@ func TestASecretIsFilled(t *testing.T) {
 			want = events.Unchanged
 		}
 		if r.Status != want || r.UID != "k" || (r.Version == version) != (c.want == nil) {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want %s", what, r, want)
 		}
 		var patches []map[string]any
 		for _, request := range s.Requests() {
@@ -120,10 +120,10 @@ func TestASecretIsNotFilled(t *testing.T) {
 		hurried := func(config *apply.Config) { config.Patience = 50 * time.Millisecond }
 		r := carry(t, open(t, s, configure, hurried), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Reason != c.reason && c.reason != "" {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want %s, code %d, reason %q", what, r, c.status, c.code, c.reason)
 		}
 		if c.broken == nil && s.Answered("PATCH "+secretPath) > 0 {
-			t.Errorf("%s: it was written", what)
+			t.Errorf("%s: the Secret was written, want no write", what)
 		}
 		untold(t, what, r)
 		if strings.Contains(r.Message, "as the test asked") {
@@ -167,7 +167,7 @@ func TestMintsThatLackSomething(t *testing.T) {
 	d := open(t, s, func(c *apply.Config) { c.Mint = m })
 	r := carry(t, d, plan.Options{}, filling(keep(s, tokenType, nil)))[0]
 	if r.Status != events.Refused || r.Reason != query.NoKey || s.Answered("PATCH "+secretPath) > 0 {
-		t.Errorf("with a key that cannot sign: %+v", r)
+		t.Errorf("with a key that cannot sign the result is %+v, want it refused with NoKey, and no write", r)
 	}
 	for ca, want := range map[string]string{"": `{"namespace":"bnM="}`, "c": `{"ca.crt":"Yw==","namespace":"bnM="}`} {
 		if m, err = mint.New(weak, []byte(ca)); err != nil {
@@ -199,7 +199,7 @@ func TestALostFillIsAConflict(t *testing.T) {
 	d := open(t, s, minting(t), func(c *apply.Config) { c.Patience = 5 * time.Minute })
 	r := carry(t, d, plan.Options{}, filling(version))[0]
 	if r.Status != events.Conflict || r.Version == version || r.Version == "" || !r.Unsure {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want a conflict that admits that it is unsure, at another version", r)
 	}
 	if r = carry(t, d, plan.Options{}, filling(r.Version))[0]; r.Status != events.Unchanged {
 		t.Errorf("looked at again: %+v", r)
@@ -249,10 +249,10 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 		version, _ := s.Get(secretPath)["metadata"].(map[string]any)["resourceVersion"].(string)
 		r := carry(t, open(t, s, minting(t)), plan.Options{}, filling(version))[0]
 		if signed := r.Status == events.Applied; signed != c.signed || signed != (s.Answered("PATCH "+secretPath) > 0) {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want it signed: %t", what, r, c.signed)
 		}
 		if !c.signed && (r.Status != events.Refused || r.Reason != query.OtherAccount) {
-			t.Errorf("%s: %+v", what, r)
+			t.Errorf("%s: the result is %+v, want it refused with OtherAccount", what, r)
 		}
 		untold(t, what, r)
 	}
@@ -266,6 +266,6 @@ func TestATokenIsOfSomeAccount(t *testing.T) {
 	r := plan.Request{Verb: plan.Patch, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "ns", Name: "key", Subresource: query.SubToken, PatchType: types.MergePatchType}
 	r.Body = fmt.Appendf(nil, `{"metadata":{"uid":"k","resourceVersion":%q}}`, version)
 	if got := door.Do(t.Context(), actor, r, ""); got.Code != http.StatusForbidden || got.Reason != query.OtherAccount || got.Message != "the Secret names no account" {
-		t.Errorf("%+v", got)
+		t.Errorf("the answer is %+v, want code 403 because the Secret names no account", got)
 	}
 }

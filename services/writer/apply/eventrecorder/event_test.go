@@ -19,7 +19,7 @@ func TestTheEventOfARecord(t *testing.T) {
 	story.Event.Notice = events.Notice{About: corev1.ObjectReference{Kind: "Node", Name: "n"}, Type: "Normal", Reason: "R", Message: "m"}
 	e := recorder.event(story)
 	if e.Namespace != "default" || e.Count != 1 || !e.FirstTimestamp.Time.Equal(now) || !e.LastTimestamp.Time.Equal(now) || e.Source.Component != "s" || e.ReportingController != "s" || e.Reason != "R" {
-		t.Errorf("of a node it is %+v", e)
+		t.Errorf("the Event about a node is %+v, want it in the namespace default, once, now, by s", e)
 	}
 	same, other := recorder.event(story), story
 	other.ID = "b"

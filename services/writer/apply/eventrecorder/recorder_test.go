@@ -191,7 +191,7 @@ func TestManyEventsOfAnObjectAreFiltered(t *testing.T) {
 		}
 		p := &postbox{answer: func(int) int { return 200 }}
 		if became := posted(t, p, nil, records...); became("told") != 25 || became("filtered") != 5 || len(p.asked) != 25 {
-			t.Errorf("told %v, filtered %v, with %d requests", became("told"), became("filtered"), len(p.asked))
+			t.Errorf("%v Events were sent and %v filtered, with %d requests; want 25, 5, 25", became("told"), became("filtered"), len(p.asked))
 		}
 	})
 }
@@ -224,7 +224,7 @@ func TestAPanicCostsOneEvent(t *testing.T) {
 		faults := 0
 		panicked := func(controller string, cause any, stack []byte) {
 			if faults++; controller != actor.Controller || cause != "a fault" || len(stack) == 0 {
-				t.Errorf("told is %s, %v", controller, cause)
+				t.Errorf("the panic of %s is reported as %v, want \"a fault\" of the actor, with its stack", controller, cause)
 			}
 		}
 		p := &postbox{answer: func(n int) int {
@@ -257,7 +257,7 @@ func TestEventsHoldNothingUp(t *testing.T) {
 			recorder.Record(eventRecord(i, "m"))
 		}
 		if dropped() != 1 {
-			t.Errorf("of 1001 Events %v are dropped", dropped())
+			t.Errorf("of 1001 Events %v are dropped, want 1", dropped())
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -267,7 +267,7 @@ func TestEventsHoldNothingUp(t *testing.T) {
 		cancel()
 		<-ended
 		if took := time.Since(began); took > 0 || dropped() < 2 {
-			t.Errorf("after %v %v Events are dropped", took, dropped())
+			t.Errorf("when the recorder ends it takes %v, and %v Events are dropped; want at once, and those that were waiting", took, dropped())
 		}
 	})
 }

@@ -71,11 +71,11 @@ func holds(t *testing.T, what, token, algorithm string, key crypto.Signer) {
 	t.Helper()
 	signed, err := jose.ParseSigned(token, []jose.SignatureAlgorithm{jose.SignatureAlgorithm(algorithm)})
 	if err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("%s: parse the token: %v", what, err)
 	}
 	payload, err := signed.Verify(key.Public())
 	if err != nil {
-		t.Fatalf("%s: %v", what, err)
+		t.Fatalf("%s: verify the token's signature: %v", what, err)
 	}
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -96,7 +96,7 @@ func holds(t *testing.T, what, token, algorithm string, key crypto.Signer) {
 	} {
 		var got map[string]any
 		if err := json.Unmarshal([]byte(text), &got); err != nil || !maps.Equal(got, want) {
-			t.Errorf("%s: it says %s (%v), want %v", what, text, err, want)
+			t.Errorf("%s: the token has %s (%v), want %v", what, text, err, want)
 		}
 	}
 }

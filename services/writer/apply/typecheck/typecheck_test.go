@@ -78,13 +78,13 @@ func TestWhatCouldNotBeFoundOutIsAnError(t *testing.T) {
 		c.mapper.resets = &resets
 		warnings, err := typecheck.Check(policyOf(c.resource), c.schemas, c.mapper)
 		if len(warnings) > 0 || (err != nil) != c.fails {
-			t.Errorf("%s: %v, %v", name, warnings, err)
+			t.Errorf("%s: the check ends with %v, %v; want no warning, and an error: %t", name, warnings, err, c.fails)
 		}
 		if c.fails && (!errors.Is(err, cut) || !strings.Contains(err.Error(), "policy small")) {
-			t.Errorf("%s: the error is %v", name, err)
+			t.Errorf("%s: the error is %v, want the cut connection with the policy's name", name, err)
 		}
 		if c.resets && resets == 0 {
-			t.Errorf("%s: it is not looked up anew", name)
+			t.Errorf("%s: the mapper is not reset", name)
 		}
 	}
 }

@@ -199,6 +199,6 @@ func TestReviewsAndDiscovery(t *testing.T) {
 		}
 	}
 	if len(s.Paths()) > 0 {
-		t.Errorf("it keeps %v", s.Paths())
+		t.Errorf("the server has the objects %v, want none", s.Paths())
 	}
 }
