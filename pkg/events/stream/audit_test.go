@@ -101,7 +101,7 @@ func shortcomings(t *testing.T, name string, b *stream.Bus, want string, say ...
 	t.Helper()
 	found, err := b.Audit(context.WithoutCancel(t.Context()))
 	if err != nil {
-		t.Fatalf("%s: %v", name, err)
+		t.Fatalf("%s: audit the bus: %v", name, err)
 	}
 	var all []string
 	for _, s := range found {

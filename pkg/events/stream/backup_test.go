@@ -195,6 +195,6 @@ func TestABackupThatIsRefused(t *testing.T) {
 	log.mu.Lock()
 	defer log.mu.Unlock()
 	if asked := strings.Count(log.text.String(), "STREAM.SNAPSHOT"); asked != 1 {
-		t.Errorf("it was refused %d times", asked)
+		t.Errorf("the snapshot was asked for %d times after its refusal, want once", asked)
 	}
 }

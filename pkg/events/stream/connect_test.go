@@ -47,7 +47,7 @@ func TestServicesWaitForTheirServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := stream.Connect(ctx, stream.Options{URL: closedPort(t)}); err == nil || ctx.Err() == nil {
-		t.Errorf("it ended before its context did: %v", err)
+		t.Errorf("Connect ended before its context did: %v", err)
 	}
 }
 
@@ -64,9 +64,9 @@ func TestASilentServerTakesNoLongerThanTheContext(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	if _, err := stream.Connect(ctx, stream.Options{URL: "nats://" + l.Addr().String(), AtOnce: true}); err == nil || errors.Is(err, natserr.ErrNoServer) {
-		t.Errorf("a silent server: %v", err)
+		t.Errorf("Connect at once to a silent server: %v, want an error other than ErrNoServer", err)
 	}
 	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("Connect at once to a silent server took %v, want 4s at most", took)
 	}
 }

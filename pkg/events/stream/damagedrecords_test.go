@@ -101,7 +101,7 @@ func forget(t *testing.T, dir string) {
 	for _, pattern := range []string{"index.db", "thw.db"} {
 		found, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "msgs", pattern))
 		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, found, err)
+			t.Fatalf("the files %s are %v, %v; want some", pattern, found, err)
 		}
 		for _, file := range append(found, filepath.Join(dir, "closed")) {
 			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {

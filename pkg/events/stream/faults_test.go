@@ -223,7 +223,7 @@ func (f *traffic) check() {
 		return contains(f.read.all(), stored) && contains(f.worked.distinct(), stored)
 	})
 	if read := f.read.all(); !slices.IsSorted(read) || len(slices.Compact(read)) != len(f.read.all()) {
-		f.t.Error("what was read is not in order, or came twice")
+		f.t.Error("the messages were read out of order, or twice")
 	}
 	var log []string
 	last := stored[len(stored)-1]

@@ -103,7 +103,7 @@ func compareReaders(t *testing.T, b, g *stream.Bus) {
 	other := podDelta("pod-7", 0).Subject
 	found, err := g.LastOf(t.Context(), log, []string{middle.Subject, other, "ev.pods.0.default.none"})
 	if err != nil || len(found) != 2 || found[middle.Subject].Sequence == 0 || found[other].Sequence == 0 {
-		t.Errorf("of three subjects a guest finds %d, %v", len(found), err)
+		t.Errorf("of three subjects a guest finds %d, %v; want the two that have messages", len(found), err)
 	}
 	if _, _, err := g.Last(t.Context(), "EV_none", "x"); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a stream that is not there: %v", err)
@@ -146,12 +146,12 @@ func expectPrompt(t *testing.T, b, g *stream.Bus) {
 		}
 		stop()
 		if err := <-followed; err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: follow as a guest: %v", name, err)
 		}
 	}
 	// By himself he would look every two seconds, which comes to almost 100 s.
 	if took := time.Since(begun); took > bound {
-		t.Errorf("what was stored came after %v", took)
+		t.Errorf("the guests read what was stored after %v, too late to have heard of it", took)
 	}
 }
 

@@ -54,16 +54,16 @@ func TestImport(t *testing.T) {
 	}
 	was, failed := from.StreamState(ctx, "EV_pods")
 	if is, err := into.StreamState(ctx, "EV_pods"); errors.Join(err, failed) != nil || !is.Created.Equal(was.Created) || is.First != 4 || is.Last != 40 || is.Now.After(was.Now) {
-		t.Errorf("it stands at %+v, %v", is, err)
+		t.Errorf("the imported stream has the state %+v, %v; want that of the original", is, err)
 	}
 	if found, err := into.Kinds(ctx); err != nil || !slices.Equal(found, []kinds.Kind{kinds.Pods.Kind}) {
 		t.Errorf("the kinds are %v, %v", found, err)
 	}
 	if err := into.EnsureKind(ctx, kinds.Pods.Kind); !errors.Is(err, bus.ErrSettings) {
-		t.Errorf("a service that would work on it: %v", err)
+		t.Errorf("EnsureKind on an imported log: %v, want ErrSettings", err)
 	}
 	if err := into.Import(ctx, holed, "EV_pods", &kinds.Pods.Kind); err == nil {
-		t.Error("it was imported over what was there")
+		t.Error("Import writes over an existing stream")
 	}
 }
 
@@ -111,7 +111,7 @@ func TestImportTakesOnlyARecord(t *testing.T) {
 	into := connect(t, stream.Options{Server: serve(t, embedded.Options{})})
 	for _, name := range []string{"WAKE", "KV_other", "ORDERS", "STATUS", "TURN_", "TURN_../x", "TURN_*", "TURN_c.>", "EV_pods", "OUTCOME_a b"} {
 		if err := into.Import(ctx, from, name, nil); err == nil || !strings.Contains(err.Error(), "no stream of a record") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("Import of %s: %v, want that it is no stream of a record", name, err)
 		}
 	}
 	if err := into.Import(ctx, from, "EV_nodes", &kinds.Pods.Kind); err == nil {
@@ -127,7 +127,7 @@ func TestImportTakesOnlyARecord(t *testing.T) {
 		}
 	}
 	if err := into.MayImport(ctx); err != nil {
-		t.Errorf("after what was refused: %v", err)
+		t.Errorf("MayImport after refused imports: %v, want nil", err)
 	}
 	if err := into.Import(ctx, from, "TURN_c", nil); err != nil {
 		t.Fatal(err)

@@ -59,14 +59,14 @@ func TestInspection(t *testing.T) {
 	b := connect(t, stream.Options{URL: s.URL(), Monitoring: []string{monitor(t, s)}})
 	before := b.Inspect(t.Context())
 	if before.Silent != nil || before.StreamsExist || !before.JetStream || before.Copies != 1 || before.Servers != 1 || !before.Told.At.IsZero() || before.Encrypted || before.Inside {
-		t.Errorf("before there are streams: %+v", before)
+		t.Errorf("before there are streams Inspect says %+v", before)
 	}
 	if err := b.EnsureController(t.Context(), "c"); err != nil {
 		t.Fatal(err)
 	}
 	after := b.Inspect(t.Context())
 	if after.Silent != nil || !after.StreamsExist || after.Told.At.IsZero() || after.Told.Offset() != 0 || after.Payload != 8<<20 || after.Version == "" || after.Server != s.URL() {
-		t.Errorf("with streams: %+v", after)
+		t.Errorf("with streams Inspect says %+v", after)
 	}
 	if after.AccountError != nil || after.Account.MostStored >= 0 || after.Account.Streams < 2 {
 		t.Errorf("the account: %+v, %v", after.Account, after.AccountError)
@@ -115,7 +115,7 @@ func TestInspectionOfASilentBus(t *testing.T) {
 	ctx, done := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer done()
 	if s := b.Inspect(ctx); s.JetStream || s.Silent == nil || len(s.Shortcomings) > 0 {
-		t.Errorf("without JetStream: %+v", s)
+		t.Errorf("without JetStream Inspect says %+v, want that it is silent", s)
 	}
 }
 

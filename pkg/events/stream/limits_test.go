@@ -41,7 +41,7 @@ func TestStoreIsFull(t *testing.T) {
 	}
 	b = connect(t, stream.Options{Server: serve(t, embedded.Options{Dir: dir, MaxStore: 64 << 20})})
 	if more, err := fillUp(t, b, 10); err != nil || more != 10 {
-		t.Errorf("with room again %d were stored: %v", more, err)
+		t.Errorf("with room again %d messages were stored: %v, want 10", more, err)
 	}
 }
 

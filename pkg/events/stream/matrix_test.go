@@ -442,7 +442,7 @@ func TestEachRuleCounts(t *testing.T) {
 				before = append(before, slices.DeleteFunc(slices.Clone(want), func(line string) bool { return !strings.HasPrefix(line, user+" ") })...)
 			}
 			if len(differ(before, have)) == 0 {
-				t.Errorf("nothing is other than before without: %s", rule)
+				t.Errorf("without this rule the users may do the same as with it: %s", rule)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	began, log := time.Unix(7, 0), slog.New(slog.DiscardHandler)
 	given := Options{Server: &embedded.Server{}, Replicas: 3, LogAge: time.Second, Timeout: time.Minute, Began: began, LogBytes: 7, Log: log}
 	if o, err = given.withDefaults(); err != nil || o.Replicas != 3 || o.LogAge != time.Second || o.Timeout != time.Minute || !o.Began.Equal(began) || o.LogBytes != 7 || o.Log != log {
-		t.Errorf("as given they are %+v, %v", o, err)
+		t.Errorf("the given options have become %+v, %v", o, err)
 	}
 	for says, o := range map[string]Options{
 		"neither a URL nor a server":  {},
@@ -75,7 +75,7 @@ func TestAUserIsIntroduced(t *testing.T) {
 	} {
 		o := c.options.forUser()
 		if o.user != c.user || o.orders != c.asks || o.Guest != c.guest || o.APIPrefix != c.api || o.InboxPrefix != c.inbox {
-			t.Errorf("%s: it comes as %q, asks: %t, a guest: %t, by %q and %q", name, o.user, o.orders, o.Guest, o.APIPrefix, o.InboxPrefix)
+			t.Errorf("%s: the login is %q, asks: %t, guest: %t, with the prefixes %q and %q", name, o.user, o.orders, o.Guest, o.APIPrefix, o.InboxPrefix)
 		}
 	}
 }
@@ -86,13 +86,13 @@ func TestWhereThePasswordIs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	o := Options{User: "u", PasswordFile: file, Log: slog.New(slog.DiscardHandler), URL: "nats://v:w@a:1"}
 	if user, password := o.ownLogin(); user != "" || password != "" {
-		t.Errorf("without the file it comes as %q, %q", user, password)
+		t.Errorf("without the file the login is %q, %q; want none", user, password)
 	}
 	if err := os.WriteFile(file, []byte(" sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if user, password := o.ownLogin(); user != "u" || password != "sesame" {
-		t.Errorf("with the file it comes as %q, %q", user, password)
+		t.Errorf("with the file the login is %q, %q; want u, sesame", user, password)
 	}
 	for url, want := range map[string][2]string{
 		"nats://v:w@a:1": {"v", "w"}, " nats://v:w@a:1,nats://x:y@b:1": {"v", "w"}, "nats://v@a:1": {"v", ""}, "nats://a:1": {}, "://": {}, "": {},
@@ -121,7 +121,7 @@ func TestHowAConnectionHealsItself(t *testing.T) {
 		t.Errorf("a connection is made with %+v, %v", got, err)
 	}
 	if got.InProcessServer != nil || got.UserJWT != nil || got.UserInfo != nil || got.InboxPrefix != "" || got.Secure {
-		t.Errorf("what was not asked for is in %+v", got)
+		t.Errorf("the connection has options that were not asked for: %+v", got)
 	}
 	for name, c := range map[string]struct {
 		options Options
@@ -132,7 +132,7 @@ func TestHowAConnectionHealsItself(t *testing.T) {
 		"an inbox":                 {Options{InboxPrefix: "_INBOX_u"}, func(o nats.Options) bool { return o.InboxPrefix == "_INBOX_u" }},
 	} {
 		if got, err := made(c.options); err != nil || !c.has(got) {
-			t.Errorf("with %s it is made with %+v, %v", name, got, err)
+			t.Errorf("with %s the connection has the options %+v, %v", name, got, err)
 		}
 	}
 	for says, o := range map[string]Options{

@@ -61,7 +61,7 @@ func TestRefusalsAreErrorsAtOnce(t *testing.T) {
 			}
 			var refusal *natserr.Refusal
 			if err := try(b); !errors.As(err, &refusal) {
-				t.Errorf("what is forbidden gave: %v; want a refusal", err)
+				t.Errorf("a forbidden request: %v, want a refusal", err)
 			}
 			if err := b.Healthy(); !errors.As(err, &refusal) {
 				t.Errorf("afterwards Healthy is: %v; want a refusal", err)

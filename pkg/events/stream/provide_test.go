@@ -93,7 +93,7 @@ func TestServicesWorkUnderAccounts(t *testing.T) {
 	consumed(t, decider, subject.LogStream("pods"), 60)
 	found, err := decider.LastOf(ctx, subject.OutcomeStream("c"), []string{subject.Outcome("c", events.LaneWrite, key), subject.Outcome("c", events.LaneWrite, events.Key{Name: "none"})})
 	if err != nil || len(found) != 1 {
-		t.Errorf("of two outcomes %d are found: %v", len(found), err)
+		t.Errorf("of two outcomes %d are found: %v, want the one that exists", len(found), err)
 	}
 	if page := passageOf(t, notary, bus.Passage{Stream: subject.LogStream("pods")}); len(page) != 60 {
 		t.Errorf("the notary reads %d deltas", len(page))
@@ -323,7 +323,7 @@ func TestNoProvisioner(t *testing.T) {
 	})
 	provide(t, address)
 	if err := <-made; err != nil || watcher.Healthy() != nil {
-		t.Errorf("with a provisioner: %v, %v", err, watcher.Healthy())
+		t.Errorf("with a provisioner the streams are created with %v, and the bus is healthy: %v; want no error", err, watcher.Healthy())
 	}
 }
 
@@ -337,7 +337,7 @@ func TestProvidedForAnother(t *testing.T) {
 		asked, ended := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer ended()
 		if err := second.EnsureController(asked, "c"); err == nil {
-			t.Fatal("without a provisioner there are streams")
+			t.Fatal("EnsureController succeeds without a provisioner")
 		}
 		return errors.Is(second.Healthy(), natserr.ErrNoProvisioner)
 	})

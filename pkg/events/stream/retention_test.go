@@ -67,10 +67,10 @@ func TestTheLastWordHolds(t *testing.T) {
 		t.Errorf("the log's publisher does not go on: %v", err)
 	}
 	if at, err := recent.StreamState(t.Context(), of[0]); err != nil || at.Messages != 2 {
-		t.Errorf("of 2 messages there are %d (%v)", at.Messages, err)
+		t.Errorf("the stream has %d messages (%v), want 2", at.Messages, err)
 	}
 	if err := errors.Join(old.EnsureKind(t.Context(), kinds.Pods.Kind), old.EnsureController(t.Context(), "c")); err != nil {
-		t.Errorf("who began earlier: %v", err)
+		t.Errorf("Ensure by a service that began earlier: %v, want no error", err)
 	}
 	expectKept(t, old, "when who began earlier has looked again", week, of...)
 	// A zero field of the setting leaves it to what holds for all.

@@ -131,10 +131,10 @@ func (p *place) expectAsStored() {
 	got := p.last
 	want, there, err := p.bus.At(p.Context(), got.Stream, got.Sequence)
 	if err != nil || !there || got.Subject != want.Subject || !reflect.DeepEqual(got.Header, want.Header) || !bytes.Equal(got.Data, want.Data) {
-		p.Errorf("handed over was\n%v, and stored is\n%v (%v)", got, want, err)
+		p.Errorf("the message that was handed over is\n%v, want as stored\n%v (%v)", got, want, err)
 	}
 	if late := got.Time.Sub(want.Time); late < 0 || late > patience {
-		p.Errorf("it was stored at %v, and is said to be stored at %v", want.Time, got.Time)
+		p.Errorf("the message was stored at %v, and is handed over with the time %v", want.Time, got.Time)
 	}
 	if last, there, err := p.bus.Last(p.Context(), got.Stream, got.Subject); err != nil || !there || last.Sequence != got.Sequence {
 		p.Errorf("the last message of %s is %d, %v; want %d", got.Subject, last.Sequence, err, got.Sequence)

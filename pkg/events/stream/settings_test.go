@@ -84,7 +84,7 @@ func TestALogIsPackedAndNeedNotBe(t *testing.T) {
 		}
 		config := made.CachedInfo().Config
 		if config.Compression != want {
-			t.Errorf("it is packed with %v, want %v", config.Compression, want)
+			t.Errorf("the stream has the compression %v, want %v", config.Compression, want)
 		}
 		config.Compression = jetstream.NoCompression
 		if _, err := js.UpdateStream(t.Context(), config); err != nil {
@@ -114,10 +114,10 @@ func formerState(t *testing.T, js jetstream.JetStream) {
 func expectLogAlone(t *testing.T, js jetstream.JetStream, b *stream.Bus) {
 	t.Helper()
 	if _, err := js.Stream(t.Context(), "STATE_pods"); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		t.Errorf("what an earlier version made is still there: %v", err)
+		t.Errorf("the stream of an earlier version is still there: %v", err)
 	}
 	if at, err := b.StreamState(t.Context(), "EV_pods"); err != nil || at.Messages != 5 || at.Last != 5 {
-		t.Errorf("of 5 messages the log has %d up to %d (%v)", at.Messages, at.Last, err)
+		t.Errorf("the log has %d messages up to %d (%v), want 5", at.Messages, at.Last, err)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestWhatAnEarlierVersionMadeIsRemoved(t *testing.T) {
 	}
 	names := js.StreamNames(t.Context())
 	for name := range names.Name() {
-		t.Errorf("after the kind is forgotten there is %s", name)
+		t.Errorf("after ForgetKind there is the stream %s, want none", name)
 	}
 	if err := names.Err(); err != nil {
 		t.Error(err)

@@ -98,7 +98,7 @@ func TestATenantCannotFillTheStore(t *testing.T) {
 	tenant(t, server, b)
 	again := connect(t, stream.Options{Server: server, Began: time.Now().Add(time.Minute)})
 	if err := errors.Join(again.EnsureKind(t.Context(), kinds.ConfigMaps.Kind), flood(t.Context(), again, kinds.ConfigMaps.Name, 100)); err != nil {
-		t.Errorf("after a service has begun that bounds nothing: %v", err)
+		t.Errorf("store after a service has begun that bounds nothing: %v, want no error", err)
 	}
 }
 

@@ -177,7 +177,7 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	a.write("server.key", []byte("no key"))
 	later()
 	if got := shown(); got != second || !strings.Contains(log.String(), "keeping the previous one") {
-		t.Errorf("with a broken file the certificate is %s, not %s; the log says %s", got, second, log.String())
+		t.Errorf("with a broken file the certificate is %s, want %s still; the log has %s", got, second, log.String())
 	}
 }
 
@@ -332,7 +332,7 @@ func TestNothingInAnAccountsFileIsDropped(t *testing.T) {
 			_ = s.Close()
 		}
 		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the server starts: %v, want an error that names it", name, err)
 		}
 	}
 	s, err := start(main)

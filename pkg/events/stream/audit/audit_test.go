@@ -90,11 +90,11 @@ func TestApart(t *testing.T) {
 	} {
 		told := ClockReading{At: asked.Add(c.at), Precision: c.precision, Asked: asked, Answered: asked.Add(time.Second)}
 		if got := told.Offset(); got != c.want {
-			t.Errorf("told %v after the question, to %v: %v apart, want %v", c.at, c.precision, got, c.want)
+			t.Errorf("a clock read as %v after the question, to %v, is %v off, want %v", c.at, c.precision, got, c.want)
 		}
 	}
 	if got := (ClockReading{Asked: asked, Answered: asked}).Offset(); got != 0 {
-		t.Errorf("nothing told: %v apart", got)
+		t.Errorf("a clock that was not read is %v off, want 0", got)
 	}
 }
 
@@ -118,6 +118,6 @@ func TestWhereAMonitoringPageIs(t *testing.T) {
 		}
 	}
 	if _, err := (Monitor{}).verified(); err != nil {
-		t.Errorf("with those of the machine: %v", err)
+		t.Errorf("verify with the authorities of the machine: %v", err)
 	}
 }

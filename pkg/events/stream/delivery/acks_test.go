@@ -10,7 +10,7 @@ func TestAnswersForMessages(t *testing.T) {
 	t.Parallel()
 	var a Acks
 	if a.ReplyUpTo(7) != "" {
-		t.Error("of no messages there is an answer")
+		t.Error("ReplyUpTo has a reply before any message")
 	}
 	for n := uint64(1); n <= 5; n++ {
 		a.Add(n*10, string(rune('a'+n)))
@@ -29,9 +29,9 @@ func TestAnswersForMessages(t *testing.T) {
 		}
 	}
 	if len(a.replies) != mostReplies/2 || a.replies[0].sequence != 1 || a.replies[len(a.replies)-1].sequence != mostReplies-1 {
-		t.Errorf("of %d answers %d are kept, from %d on", mostReplies, len(a.replies), a.replies[0].sequence)
+		t.Errorf("of %d replies %d are kept, from %d on; want half, the first and the last among them", mostReplies, len(a.replies), a.replies[0].sequence)
 	}
 	if a.Clear(); a.ReplyUpTo(1<<62) != "" {
-		t.Error("what was let go is answered")
+		t.Error("ReplyUpTo has a reply after Clear")
 	}
 }

@@ -97,15 +97,15 @@ func TestAFeedWaitsForEnough(t *testing.T) {
 		ready         bool
 	}{{9, 1, false}, {8, 1, false}, {7, 1, true}, {6, 1, true}} {
 		if f.Receive(deliverytest.Sent{Sequence: n + 1, Delivery: n + 1, Pending: step.pending, Size: step.size}); f.isReady() != step.ready {
-			t.Errorf("with %d messages it is ready: %t", n+1, !step.ready)
+			t.Errorf("with %d messages Take has something: %t, want the opposite", n+1, !step.ready)
 		}
 	}
 	_, _, _ = f.Take()
 	if f.Receive(deliverytest.Sent{Sequence: 5, Delivery: 5, Pending: 0}); !f.isReady() {
-		t.Error("it is waited for what is not there")
+		t.Error("the prefetch waits for messages that the server does not have")
 	}
 	_, _, _ = f.Take()
 	if f.Receive(deliverytest.Sent{Sequence: 6, Delivery: 6, Pending: 9, Size: heldBytes}); !f.isReady() {
-		t.Error("it is waited though nothing more fits")
+		t.Error("the prefetch waits for more although it is full")
 	}
 }

@@ -54,7 +54,7 @@ func TestSettingsOfAServer(t *testing.T) {
 		c.options.Dir = dir
 		s, err := c.options.server()
 		if (err == nil) != (c.holds != nil) || err == nil && !c.holds(s) {
-			t.Errorf("%s: %+v, %v", name, s, err)
+			t.Errorf("%s: the server's options are %+v, %v", name, s, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "p@ss") {
 			t.Errorf("%s: an error repeats an address: %v", name, err)
@@ -75,7 +75,7 @@ func TestTheServersLog(t *testing.T) {
 	l.Debugf("debug %d", 5)
 	l.Tracef("trace %d", 6)
 	if l.fatalError() != nil {
-		t.Errorf("it gives up: %v", l.fatalError())
+		t.Errorf("the log counts errors below Fatalf as fatal: %v", l.fatalError())
 	}
 	l.Fatalf("fatal %d", 7)
 	l.Fatalf("fatal %d", 8)

@@ -13,7 +13,7 @@ func TestWhatAGuestHears(t *testing.T) {
 		"EV_pods": "ev.pods.>", "TURN_c": "turn.c.>", "OUTCOME_c": "outcome.c.>", "WAKE": "", "NOTARY": "", "SHADOW_c": "", "STATUS": "",
 	} {
 		if got := hintSubject(stream); got != want {
-			t.Errorf("of %s it hears %q, want %q", stream, got, want)
+			t.Errorf("a guest of %s hears hints on %q, want %q", stream, got, want)
 		}
 	}
 }
@@ -31,7 +31,7 @@ func TestWhenAGuestLooks(t *testing.T) {
 			e.found(found)
 			began := time.Now()
 			if err := e.wait(t.Context(), shaken, found > 0); err != nil || time.Since(began) != want {
-				t.Errorf("%s it waits %v (%v), want %v", when, time.Since(began), err, want)
+				t.Errorf("%s the guest waits %v (%v), want %v", when, time.Since(began), err, want)
 			}
 		}
 		waits("at rest", 0, 2*time.Second)

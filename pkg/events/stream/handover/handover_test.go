@@ -185,7 +185,7 @@ func TestTheNewestOfASubject(t *testing.T) {
 	}
 	h.Lose("S")
 	if _, ok := h.Last("S", "s.1"); ok {
-		t.Error("it is told what may not be the newest")
+		t.Error("Last has a message after the hub has lost some, which may not be the newest")
 	}
 	r.Detach()
 }
@@ -197,11 +197,11 @@ func TestNoHub(t *testing.T) {
 	h.Resume(h.Suspend())
 	r := h.Attach("S", 1)
 	if r != nil || r.Ready() != nil {
-		t.Error("without a hub a reader attached")
+		t.Error("a reader attaches without a hub")
 	}
 	r.Detach()
 	if _, ok := h.Last("S", "s"); ok {
-		t.Error("without a hub there is a message")
+		t.Error("Last has a message without a hub")
 	}
 }
 

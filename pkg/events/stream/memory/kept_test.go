@@ -107,15 +107,15 @@ func TestWhatIsKeptOfAStream(t *testing.T) {
 		}
 		time.Sleep(21*time.Hour - 1)
 		if got := at(t, b, stored); got.First != 1 || got.Messages != 3 {
-			t.Errorf("before a day has passed it stands at %+v", got)
+			t.Errorf("before a day has passed the stream has the state %+v, want all 3 messages", got)
 		}
 		time.Sleep(1)
 		if got := at(t, b, stored); got.First != 2 || got.Messages != 2 || got.Last != 3 {
-			t.Errorf("after a day it stands at %+v", got)
+			t.Errorf("after a day the stream has the state %+v, want 2 messages from 2 on", got)
 		}
 		time.Sleep(24 * time.Hour)
 		if got := at(t, b, stored); got.First != 4 || got.Messages != 0 || got.Last != 3 || got.Bytes != 0 || !got.Begins.IsZero() {
-			t.Errorf("when all are gone it stands at %+v", got)
+			t.Errorf("when all have expired the stream has the state %+v, want none before 4", got)
 		}
 	})
 	size := len(subject.Turn("c", events.LaneWrite, events.Key{Name: "a"})) + 100
@@ -143,7 +143,7 @@ func TestHowLongDeltasStay(t *testing.T) {
 			expect := func(when string, want uint64) {
 				t.Helper()
 				if got := at(t, b, "EV_pods").Messages; got != want {
-					t.Errorf("of a log of %v %s %d are left, want %d", age, when, got, want)
+					t.Errorf("of a log of %v, %s %d messages are left, want %d", age, when, got, want)
 				}
 			}
 			time.Sleep(marks - 1)
@@ -155,7 +155,7 @@ func TestHowLongDeltasStay(t *testing.T) {
 			time.Sleep(2)
 			expect("behind its own time", 0)
 			if _, there, err := b.Last(t.Context(), "EV_pods", subject.Delta(events.Ref{Kind: "pods", Namespace: "shop", Name: "a"})); err != nil || there {
-				t.Errorf("what has expired is there: %t, %v", there, err)
+				t.Errorf("Last has an expired message: %t, %v", there, err)
 			}
 		})
 	}
@@ -169,7 +169,7 @@ func TestHowLongAnIDIsRemembered(t *testing.T) {
 			time.Sleep(after)
 			got, err := b.Put(t.Context(), events.Message{Subject: subject.Turn("c", events.LaneWrite, events.Key{Name: "a"})}, "id")
 			if must(t, err); got != want {
-				t.Errorf("it is message %d, want %d", got, want)
+				t.Errorf("a message with the ID of before is stored at %d, want %d", got, want)
 			}
 		}
 		put(0, 1)
@@ -195,7 +195,7 @@ func TestWhenAWakeFires(t *testing.T) {
 			must(t, err)
 			_, there, err := b.Last(t.Context(), subject.WakeStream, subject.Wake("c", key))
 			if must(t, err); there != want || waits != set {
-				t.Errorf("it has fired: %t, want %t; it is set: %t", there, want, waits)
+				t.Errorf("the wake has fired: %t, want %t; it is scheduled: %t, want %t", there, want, waits, set)
 			}
 		}
 		set(time.Hour)
@@ -231,11 +231,11 @@ func TestAStreamThatLosesItsEnd(t *testing.T) {
 			return m.Sequence
 		}
 		if got := at(t, b, stored); got.Last != 2 || got.Messages != 2 || last("a") != 1 || last("b") != 2 {
-			t.Errorf("it stands at %+v, with the last of a %d and of b %d", got, last("a"), last("b"))
+			t.Errorf("the stream has the state %+v, with the last of a at %d and of b at %d", got, last("a"), last("b"))
 		}
 		time.Sleep(1)
 		if got := turn(t, b, "b", 1); got != 3 || last("b") != 3 {
-			t.Errorf("what is stored then is message %d", got)
+			t.Errorf("the next turn is stored at %d, want 3", got)
 		}
 		synctest.Wait()
 		if !slices.Equal(given, []uint64{1, 2, 3, 4, 3}) {
@@ -272,7 +272,7 @@ func TestWhatReadersLeft(t *testing.T) {
 		left := func(when string, want uint64, some bool) {
 			t.Helper()
 			if got, ok, err := b.Acknowledged(t.Context(), stored); err != nil || got != want || ok != some {
-				t.Errorf("%s it was dealt with up to %d, %t (%v), want %d, %t", when, got, ok, err, want, some)
+				t.Errorf("%s the stream is acknowledged up to %d, %t (%v), want %d, %t", when, got, ok, err, want, some)
 			}
 		}
 		left("before anyone reads", 0, false)
@@ -283,12 +283,12 @@ func TestWhatReadersLeft(t *testing.T) {
 		two.Store(3)
 		time.Sleep(250*time.Millisecond - 1)
 		if found, err := b.Consumers(t.Context(), stored); err != nil || len(found) != 2 || found[0].Answered != 0 || found[0].Unanswered != 5 {
-			t.Errorf("before they acknowledge they stand at %+v (%v)", found, err)
+			t.Errorf("before they acknowledge the consumers are %+v (%v), want 5 unanswered", found, err)
 		}
 		time.Sleep(2)
 		synctest.Wait()
 		if found, err := b.Consumers(t.Context(), stored); err != nil || len(found) != 2 || found[0].Answered != 4 || found[0].Unanswered != 1 || found[0].Ended || found[1].Answered != 3 {
-			t.Errorf("when they have acknowledged they stand at %+v (%v)", found, err)
+			t.Errorf("after they have acknowledged the consumers are %+v (%v), want up to 4 and 3", found, err)
 		}
 		two.Store(2) // it goes back by nothing
 		time.Sleep(time.Second)
@@ -304,10 +304,10 @@ func TestWhatReadersLeft(t *testing.T) {
 		time.Sleep(1)
 		left("when ten minutes have passed", 0, false)
 		if found, err := b.Consumers(t.Context(), stored); err != nil || len(found) != 0 {
-			t.Errorf("when ten minutes have passed there are %+v (%v)", found, err)
+			t.Errorf("when ten minutes have passed the consumers are %+v (%v), want none", found, err)
 		}
 		if _, _, err := b.Acknowledged(t.Context(), "TURN_none"); !errors.Is(err, bus.ErrNoStream) {
-			t.Errorf("of a stream that is not there: %v", err)
+			t.Errorf("the acknowledgements of a missing stream: %v, want ErrNoStream", err)
 		}
 	})
 }
@@ -355,10 +355,10 @@ func TestWhenADeliveryComesAgain(t *testing.T) {
 			t.Errorf("%d come again too soon", n)
 		}
 		if n := took(1); n != 3 {
-			t.Errorf("%d come again, want 3", n)
+			t.Errorf("%d messages are redelivered, want 3", n)
 		}
 		if found, err := b.Consumers(t.Context(), stored); err != nil || len(found) != 1 || found[0].Again != 3 || found[0].Unanswered != 3 {
-			t.Errorf("when three have come again they stand at %+v (%v)", found, err)
+			t.Errorf("after three redeliveries the consumer is %+v (%v), want 3 again and unanswered", found, err)
 		}
 		again := slices.Clone(all[len(all)-3:])
 		again[0].NakWithDelay(time.Hour)
@@ -377,14 +377,14 @@ func TestWhenADeliveryComesAgain(t *testing.T) {
 			d.Term("because")
 		}
 		if n := took(31*time.Second - 1); n != 0 {
-			t.Errorf("before a minute has passed %d come", n)
+			t.Errorf("before a minute has passed %d messages are redelivered, want 0", n)
 		}
 		if n := took(1); n != 1 || all[len(all)-1].Attempt() != 3 {
-			t.Errorf("after a minute %d come", n)
+			t.Errorf("after a minute %d messages are redelivered, want 1, at attempt 3", n)
 		}
 		all[len(all)-1].Ack()
 		if n := took(time.Hour); n != 0 {
-			t.Errorf("when all are answered %d come", n)
+			t.Errorf("when all are answered %d messages are redelivered, want 0", n)
 		}
 		stop()
 	})
@@ -416,7 +416,7 @@ func TestWhichStreamHoldsASubject(t *testing.T) {
 		sequence, err := b.Store(t.Context(), events.Message{Subject: on}, 0)
 		must(t, err)
 		if m, _, err := b.At(t.Context(), stored, sequence); err != nil || m.Get("Nats-Expected-Last-Subject-Sequence") != "0" {
-			t.Errorf("it is stored as %+v, %v", m, err)
+			t.Errorf("the turn is stored as %+v, %v; want it with the sequence that was expected", m, err)
 		}
 		if _, err := b.Store(t.Context(), events.Message{Subject: on}, sequence-1); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("behind another one: %v", err)
@@ -487,7 +487,7 @@ func TestWhoHearsWhatIsSaid(t *testing.T) {
 		}
 		synctest.Wait()
 		if b.NoListeners(t.Context(), "a") || b.NoListeners(t.Context(), "b") || !b.NoListeners(t.Context(), "c") {
-			t.Error("it is not known who is absent")
+			t.Error("NoListeners is wrong about the topics a, b and c")
 		}
 		for range 300 {
 			must(t, b.Broadcast("a", []byte("x")))
@@ -496,7 +496,7 @@ func TestWhoHearsWhatIsSaid(t *testing.T) {
 		close(busy)
 		synctest.Wait()
 		if heard[0].Load() != 300 || heard[1].Load() != 257 || heard[2].Load() != 0 {
-			t.Errorf("of 300 words were heard %d, by a busy one %d, and by one on another topic %d", heard[0].Load(), heard[1].Load(), heard[2].Load())
+			t.Errorf("of 300 messages one listener got %d, a busy one %d, and one on another topic %d; want 300, 257, 0", heard[0].Load(), heard[1].Load(), heard[2].Load())
 		}
 		stop()
 		for range 3 {

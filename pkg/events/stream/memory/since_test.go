@@ -81,11 +81,11 @@ func (a away) Last(context.Context, string, string) (events.Message, bool, error
 func TestSinceWhenEverythingIsRecordedIsNotGuessed(t *testing.T) {
 	failed := errors.New("away")
 	if got, err := bus.RecordedSince(t.Context(), away{failed}, kinds.Pods.Name); !errors.Is(err, failed) || got != 0 {
-		t.Errorf("of a bus that is away: %d, %v", got, err)
+		t.Errorf("RecordedSince of a bus that is away: %d, %v; want its error", got, err)
 	}
 	b := memory.New(memory.Options{})
 	t.Cleanup(func() { _ = b.Close() })
 	if _, err := bus.RecordedSince(t.Context(), b, kinds.Pods.Name); !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("of a kind without a log: %v", err)
+		t.Errorf("RecordedSince of a kind without a log: %v, want ErrNoStream", err)
 	}
 }

@@ -66,7 +66,7 @@ func TestWhatIsWorkedOnDoesNotComeAgain(t *testing.T) {
 			t.Helper()
 			found, err := b.Consumers(t.Context(), subject.TurnStream("c"))
 			if want.Name = "w"; err != nil || len(found) != 1 || found[0] != want {
-				t.Errorf("%s it stands at %+v (%v), want %+v", when, found, err, want)
+				t.Errorf("%s the consumer is %+v (%v), want %+v", when, found, err, want)
 			}
 		}
 		taken, stop := takes(t, b, bus.Work{AckWait: time.Second, MaxPending: 1})

@@ -48,13 +48,13 @@ func TestErrorsHaveTheNamesOfTheBus(t *testing.T) {
 		}
 	}
 	if err := Translate(t.Context(), nil); err != nil {
-		t.Errorf("nothing became %v", err)
+		t.Errorf("no error is translated to %v", err)
 	}
 	refusal := &Refusal{errors.New("permissions violation")}
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(fmt.Errorf("ended: %w", refusal))
 	if err := Translate(ctx, nats.ErrTimeout); err != error(refusal) || !errors.Is(err, refusal.Err) || err.Error() != "permissions violation" {
-		t.Errorf("what was refused became %v", err)
+		t.Errorf("a refused request is translated to %v, want the refusal", err)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestWhereNoServerListens(t *testing.T) {
 		{fmt.Errorf("connect: %w", nats.ErrNoServers), syscall.ECONNREFUSED}, {fmt.Errorf("dial: %w", unknown), unknown}, {fmt.Errorf("dial: %w", failing), nil}, {nats.ErrTimeout, nil}, {nil, nil},
 	} {
 		if got := NoServerReason(c.err); got != c.want {
-			t.Errorf("of %v: %v, want %v", c.err, got, c.want)
+			t.Errorf("the reason of %v is %v, want %v", c.err, got, c.want)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestPausesGrow(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 		defer stop()
 		if Pause(ctx, 3) {
-			t.Error("it is tried again when the context has ended")
+			t.Error("Pause does not end with the context")
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestAPortThatWasChosenIsKept(t *testing.T) {
 		}
 		listener, err := net.Listen("tcp", address)
 		if err != nil {
-			t.Fatalf("who was told of the port cannot have it: %v", err)
+			t.Fatalf("the owner of the port cannot listen on it: %v", err)
 		}
 		if err := listener.Close(); err != nil {
 			t.Error(err)
@@ -56,9 +56,9 @@ func TestWithoutAPortThereIsAnError(t *testing.T) {
 		t.Fatal(restored)
 	}
 	if !errors.Is(err, syscall.EMFILE) || !strings.Contains(err.Error(), "find a free port") || port != 0 {
-		t.Errorf("with no file to open: port %d, %v", port, err)
+		t.Errorf("bind with no file descriptor left: port %d, %v; want EMFILE", port, err)
 	}
 	if port, err := bind(-1); !errors.Is(err, syscall.EBADF) || port != 0 {
-		t.Errorf("without a socket: port %d, %v", port, err)
+		t.Errorf("bind without a socket: port %d, %v; want EBADF", port, err)
 	}
 }

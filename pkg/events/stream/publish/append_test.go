@@ -47,6 +47,6 @@ func TestWhatIsUnderWay(t *testing.T) {
 		t.Fatal("the batch goes on")
 	}
 	if got, err := a.hasRoom(9, 99); got || !errors.Is(err, broken) {
-		t.Errorf("of a batch that is broken: %t, %v", got, err)
+		t.Errorf("a broken batch has room: %t, %v; want its error", got, err)
 	}
 }

@@ -35,10 +35,10 @@ func TestWhatIsSentLeavesTheMessage(t *testing.T) {
 		before := maps.Clone(m.Header)
 		out := Outgoing(m, "A", "1", "B", "2")
 		if !maps.EqualFunc(m.Header, before, slices.Equal) {
-			t.Errorf("%s: the message has become %v", name, m.Header)
+			t.Errorf("%s: publishing changes the headers of the message to %v", name, m.Header)
 		}
 		if out.Subject != "s" || string(out.Data) != "x" || out.Header.Get("A") != "1" || out.Header.Get("B") != "2" || !(events.Message{Header: out.Header}).Sealed() {
-			t.Errorf("%s: it is sent as %+v", name, out)
+			t.Errorf("%s: the published message is %+v, want it sealed with its subject, headers and body", name, out)
 		}
 	}
 }

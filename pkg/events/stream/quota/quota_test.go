@@ -54,12 +54,12 @@ func TestReadersOfAUserAreBounded(t *testing.T) {
 		r.Left(at, there[at][0])
 		there[at] = there[at][1:]
 		if err := order("watcher", "EV_8"); err != nil {
-			t.Errorf("after one has left: %v", err)
+			t.Errorf("order after one reader has left: %v, want room", err)
 		}
 		clear(there) // the server has removed them, without a word
 		time.Sleep(2 * recountAfter)
 		if err := order("watcher", "EV_9"); err != nil {
-			t.Errorf("after all are gone: %v", err)
+			t.Errorf("order after the server has removed all readers: %v, want room", err)
 		}
 		for i := range 1000 {
 			_, _ = r.Admit(t.Context(), Key{"watcher", fmt.Sprint("EV_none-", i)})
@@ -151,10 +151,10 @@ func TestWhichReadersAreCountedAgain(t *testing.T) {
 		{"watcher", "c"}: {made: map[string]time.Time{}, at: now.Add(-24 * time.Hour)}, {"writer", "d"}: {made: some, at: now.Add(-24 * time.Hour)},
 	}
 	if got := r.longestUncounted("watcher"); got.Stream != "b" {
-		t.Errorf("those at %q are counted again", got.Stream)
+		t.Errorf("the stream to count next is %q, want b", got.Stream)
 	}
 	if got := r.longestUncounted("notary"); got != (Key{}) {
-		t.Errorf("of a user without readers those of %+v are counted", got)
+		t.Errorf("for a user without readers the stream to count next is %+v, want none", got)
 	}
 }
 

@@ -20,30 +20,30 @@ func TestWhichConsumersAreMade(t *testing.T) {
 	} {
 		c := o.Config()
 		if c.DeliverSubject != "" || c.MaxDeliver != -1 || c.FilterSubject != o.Subject || c.HeadersOnly != o.HeadersOnly {
-			t.Errorf("%s: %+v", name, c)
+			t.Errorf("%s: the consumer is %+v, want it pulled, on the given subject, delivered without limit", name, c)
 		}
 		durable, policy, replicas := "", jetstream.AckNonePolicy, 1
 		switch name {
 		case "of several", "of several, since":
 			durable, policy, replicas = "writer", jetstream.AckExplicitPolicy, 0
 			if c.PriorityPolicy != jetstream.PriorityPolicyPrioritized || len(c.PriorityGroups) != 1 || c.AckWait != o.AckWait || c.MaxAckPending != o.MaxPending || c.InactiveThreshold != 0 {
-				t.Errorf("%s: %+v", name, c)
+				t.Errorf("%s: the consumer is %+v, want one with priorities, the given ack wait and bound, for ever", name, c)
 			}
 		case "of a reader that acknowledges":
 			durable, policy = "r", jetstream.AckAllPolicy
 			if c.Name != "" || c.AckWait != time.Hour || c.MaxAckPending != -1 || c.InactiveThreshold != bus.Abandoned || c.OptStartSeq != 3 {
-				t.Errorf("%s: %+v", name, c)
+				t.Errorf("%s: the consumer is %+v, want one without a name from 3 on, with acks of all before", name, c)
 			}
 		default:
 			if c.Name != "r" || c.InactiveThreshold != ReaderIdle || c.OptStartSeq != max(o.From, 1) {
-				t.Errorf("%s: %+v", name, c)
+				t.Errorf("%s: the consumer is %+v, want the name r, and that it ends when idle", name, c)
 			}
 		}
 		if c.Durable != durable || c.AckPolicy != policy || c.Replicas != replicas || c.MemoryStorage != (replicas == 1) {
-			t.Errorf("%s: %+v", name, c)
+			t.Errorf("%s: the consumer is %+v, want durable %q, ack policy %v, %d replicas, in memory if 1", name, c, durable, policy, replicas)
 		}
 		if o.Since != nil && (c.DeliverPolicy != jetstream.DeliverByStartTimePolicy || c.OptStartTime != &since || c.OptStartSeq != 0) {
-			t.Errorf("%s: it begins with %v, %v, %d", name, c.DeliverPolicy, c.OptStartTime, c.OptStartSeq)
+			t.Errorf("%s: the consumer begins with %v, %v, %d; want at the given time", name, c.DeliverPolicy, c.OptStartTime, c.OptStartSeq)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestEachSettingThatCountsIsCompared(t *testing.T) {
 		change(&c)
 		found := Differences(c, log)
 		if !slices.ContainsFunc(found, func(d string) bool { return strings.HasPrefix(d, says) }) || len(found) != 1 {
-			t.Errorf("it differs in %q, want %q", found, says)
+			t.Errorf("the differences are %q, want %q alone", found, says)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestWhichSettingsMakeNoDifference(t *testing.T) {
 	p := standard()
 	log := p.Log(kinds.Pods.Kind)
 	if found := Differences(log, log); len(found) > 0 {
-		t.Errorf("of itself it differs in %v", found)
+		t.Errorf("a stream differs from itself in %v", found)
 	}
 	same := log
 	same.Subjects, same.Compression, same.Description, same.MaxMsgs, same.MaxBytes = slices.Clone(log.Subjects), jetstream.NoCompression, "mine", -1, 0
@@ -83,7 +83,7 @@ func TestHowMuchIsKept(t *testing.T) {
 	}
 	for of, want := range map[string]bus.Retention{"pods": {Age: time.Minute, Bytes: 7}, "nodes": {Age: time.Hour, Bytes: 9}, "c": {Age: time.Second, Bytes: 1}, "other": {Age: time.Hour, Bytes: 7}} {
 		if got := p.retention(of); got != want {
-			t.Errorf("of %s is kept %+v, want %+v", of, got, want)
+			t.Errorf("the retention of %s is %+v, want %+v", of, got, want)
 		}
 	}
 	turns := p.Turns("c")
@@ -94,10 +94,10 @@ func TestHowMuchIsKept(t *testing.T) {
 		t.Errorf("other turns keep %+v, and ids for %v", Keeps(other), other.Duplicates)
 	}
 	if Sized(p.Wakes()) || Sized(p.Status()) {
-		t.Error("wakes or reports are kept for as long as is said")
+		t.Error("the retention that was asked for applies to wakes or reports")
 	}
 	if got := Keeps(jetstream.StreamConfig{MaxBytes: -1}); got != (bus.Retention{}) {
-		t.Errorf("of no bound is kept %+v", got)
+		t.Errorf("a stream without bounds keeps %+v, want no bound", got)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestIDsAreKeptNoLongerThanMessages(t *testing.T) {
 		"ids as long as messages so far": {of(time.Hour, 2*time.Minute, 7), of(time.Minute, time.Minute, 9), of(time.Hour, 2*time.Minute, 7)},
 	} {
 		if got := Retained(c.other, c.c); got.MaxAge != c.want.MaxAge || got.Duplicates != c.want.Duplicates || got.MaxBytes != c.want.MaxBytes {
-			t.Errorf("%s: it keeps %v, ids for %v and %d bytes", name, got.MaxAge, got.Duplicates, got.MaxBytes)
+			t.Errorf("%s: the stream keeps messages for %v, ids for %v and %d bytes", name, got.MaxAge, got.Duplicates, got.MaxBytes)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestIDsAreKeptNoLongerThanMessages(t *testing.T) {
 func TestAKindGoesWithItsStream(t *testing.T) {
 	t.Parallel()
 	if kind, ours, err := KindOf(kindMetadata(kinds.Deployments.Kind)); err != nil || !ours || kind != kinds.Deployments.Kind {
-		t.Errorf("it comes back as %+v, %t, %v", kind, ours, err)
+		t.Errorf("the kind in the stream's metadata is %+v, %t, %v; want that of Deployments", kind, ours, err)
 	}
 	if _, ours, err := KindOf(map[string]string{"other": "x"}); ours || err != nil {
 		t.Errorf("a stream without a kind is ours: %t, %v", ours, err)
@@ -151,10 +151,10 @@ func TestStreamsOfAllControllers(t *testing.T) {
 		t.Errorf("reports are kept in %+v", s)
 	}
 	if s := p.Wakes(); s.MaxMsgsPerSubject != 1 || s.Duplicates != 2*time.Minute || s.MaxAge != 0 {
-		t.Errorf("wakes are kept in %+v", s)
+		t.Errorf("the stream of wakes is %+v", s)
 	}
 	if s := p.Shadow("c"); s.Name != "SHADOW_c" || !slices.Equal(s.Subjects, []string{"shadow.c.>"}) || s.MaxAge != 24*time.Hour {
-		t.Errorf("what a shadow says is kept in %+v", s)
+		t.Errorf("the stream of a shadow is %+v", s)
 	}
 	if s := p.Notary(time.Hour); s.MaxAge != time.Hour || s.MaxBytes != -1 || s.Duplicates != 2*time.Minute || !slices.Equal(s.Subjects, []string{"notary.>"}) {
 		t.Errorf("pages are kept in %+v", s)

@@ -30,7 +30,7 @@ func TestHowOftenAStoreIsLookedAt(t *testing.T) {
 	s := NewLimit(nil, nil, 10*gib)
 	s.used.Store(8*gib - 100<<20)
 	if got := s.untilScarce(); got < 999*time.Millisecond || got > 1001*time.Millisecond {
-		t.Errorf("with room for a second it is looked at again in %v", got)
+		t.Errorf("with room for a second the space is looked at again in %v, want a second", got)
 	}
 	if s := NewLimit(nil, nil, -1); s.most != 0 {
 		t.Errorf("a store of -1 bytes has %d", s.most)
@@ -68,10 +68,10 @@ func TestWhenStreamsAreBounded(t *testing.T) {
 			}
 		}
 		if fmt.Sprint(bounded) != fmt.Sprint(c.bounded) || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || s.cut.Load() != uint64(len(c.bounded)) {
-			t.Errorf("%s: bounded are %v, %v; want %v, %q", name, bounded, err, c.bounded, c.says)
+			t.Errorf("%s: the bounded streams are %v, %v; want %v, %q", name, bounded, err, c.bounded, c.says)
 		}
 		if listed := c.refuses["list streams"] == nil; s.checked.Load() != listed || listed && s.used.Load() != 800*mb {
-			t.Errorf("%s: it has been looked at: %t, and used are %d", name, s.checked.Load(), s.used.Load())
+			t.Errorf("%s: the space was checked: %t, with %d bytes used", name, s.checked.Load(), s.used.Load())
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestTheFewestBytesAreNoted(t *testing.T) {
 	}
 	for _, text := range []string{"", "500", "500 at noon", "many 2026-11-25T12:00:00Z"} {
 		if b := space.BoundOf(map[string]string{"millrace.bounded": text}); b.Bytes != 0 || !b.At.IsZero() {
-			t.Errorf("of %q: %v", text, b)
+			t.Errorf("the bound in %q is %v, want none", text, b)
 		}
 	}
 }

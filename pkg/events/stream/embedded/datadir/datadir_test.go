@@ -21,7 +21,7 @@ func TestHowMuchOfADiskStreamsTakeUp(t *testing.T) {
 	dir := t.TempDir()
 	before := DefaultLimit(dir)
 	if before <= 0 || DefaultLimit(dir+"/none") != 0 {
-		t.Fatalf("of a disk they take %d, and of none %d", before, DefaultLimit(dir+"/none"))
+		t.Fatalf("the default limit is %d on a disk and %d for a missing directory, want some and 0", before, DefaultLimit(dir+"/none"))
 	}
 	if err := os.MkdirAll(dir+"/a/b", 0o700); err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestHowMuchOfADiskStreamsTakeUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if more := DefaultLimit(dir) - before; more < size/4*3-size/100 || more > size/4*3+size/100 {
-		t.Errorf("with %d bytes in it they take %d more", int64(size), more)
+		t.Errorf("with %d bytes in the directory the default limit is %d more, want three quarters of them", int64(size), more)
 	}
 }
 
@@ -53,17 +53,17 @@ func TestADirectoryIsLocked(t *testing.T) {
 	}
 	own := fmt.Sprint(os.Getpid())
 	if text, err := os.ReadFile(dir + "/lock"); err != nil || string(text) != own+"\n" {
-		t.Errorf("in the lock is %q, %v", text, err)
+		t.Errorf("the lock file has %q, %v; want the process's number", text, err)
 	}
 	if _, err := Acquire(dir); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "process "+own) {
-		t.Errorf("it is locked twice: %v", err)
+		t.Errorf("a second Acquire: %v, want ErrInUse with the process's number", err)
 	}
 	if err := l.Release(); err != nil {
 		t.Fatal(err)
 	}
 	again, err := Acquire(dir)
 	if err != nil {
-		t.Fatalf("when it was released: %v", err)
+		t.Fatalf("Acquire after Release: %v", err)
 	}
 	if err := again.Release(); err != nil {
 		t.Error(err)
@@ -184,6 +184,6 @@ func TestSpace(t *testing.T) {
 		t.Errorf("%d free and %d taken: %v", free, has, err)
 	}
 	if _, _, err := Space(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of a directory that is not there: %v", err)
+		t.Errorf("Space of a missing directory: %v, want ErrNotExist", err)
 	}
 }

@@ -22,7 +22,7 @@ func TestARequestThatIsOver(t *testing.T) {
 	other, end := b.Guarded(t.Context(), "TURN_c")
 	defer end()
 	if done(); over.Err() == nil || len(b.waiting) != 1 {
-		t.Errorf("it goes on: %v, with %d that wait", over.Err(), len(b.waiting))
+		t.Errorf("the context of a finished request is not over (%v), or %d requests wait, want 1", over.Err(), len(b.waiting))
 	}
 	b.refuse(errors.New("permissions violation for TURN_d"))
 	if other.Err() != nil {
@@ -64,7 +64,7 @@ func TestWhetherThereIsAProvisioner(t *testing.T) {
 	for _, err := range []error{nil, nats.ErrTimeout} {
 		b.noProvisionerSince = time.Now()
 		if b.NoteProvisioner(err); !b.noProvisionerSince.IsZero() {
-			t.Errorf("after %v there is none since %v", err, b.noProvisionerSince)
+			t.Errorf("after %v the provisioner is missing since %v, want not at all", err, b.noProvisionerSince)
 		}
 	}
 }

@@ -38,18 +38,18 @@ func TestWhenAReaderAcknowledges(t *testing.T) {
 			}
 		}
 		if timer.arm(f); ticks(time.Hour) {
-			t.Error("it ticks without messages")
+			t.Error("the timer ticks without messages to acknowledge")
 		}
 		f.acks.Add(1, "")
 		if timer.arm(f); ticks(ackEvery-1) || !ticks(2) {
-			t.Error("it does not tick in time")
+			t.Error("the timer does not tick after exactly its interval")
 		}
 		if timer.ticked(f); asked != 1 || !ticks(ackEvery+1) {
-			t.Errorf("while one is left it does not tick again; asked %d times", asked)
+			t.Errorf("the timer does not tick again while a message is left; asked %d times, want 1", asked)
 		}
 		dealt = 1
 		if timer.ticked(f); asked != 2 || ticks(time.Hour) {
-			t.Errorf("when none is left it ticks; asked %d times", asked)
+			t.Errorf("the timer ticks when no message is left; asked %d times, want 2", asked)
 		}
 		if timer.end(f); asked != 3 {
 			t.Error("at the end it does not acknowledge")
@@ -121,7 +121,7 @@ func TestHowOftenAnIdleReaderAsks(t *testing.T) {
 	f := newSession(&follower{Reader: idle(), next: 7}, source{pending: 0}, nil, nil)
 	for _, want := range []time.Duration{2, 4, 8, 16, 32, 32} {
 		if f.rest != want*time.Second {
-			t.Errorf("it asks after %v, want %v", f.rest, want*time.Second)
+			t.Errorf("the next check comes after %v, want %v", f.rest, want*time.Second)
 		}
 		if err := f.checkIdle(t.Context()); err != nil {
 			t.Fatal(err)
@@ -194,15 +194,15 @@ func TestWhatAHandlerHasHad(t *testing.T) {
 	enough, sealed := errors.New("enough"), events.Seal(events.Message{Sequence: 6})
 	f := &follower{Reader: idle(), stream: "S", next: 2}
 	if err := f.deliver(nil, func([]events.Message) error { return enough }); err != nil || f.read {
-		t.Errorf("nothing was handed over: %v", err)
+		t.Errorf("deliver without messages: %v, want nothing handed over", err)
 	}
 	batch := []events.Message{{Sequence: 3}, {Sequence: 4}, sealed}
 	err := f.deliver(batch, func([]events.Message) error { return enough })
 	if own, ok := err.(*delivery.HandlerError); !ok || own.Err != enough || f.next != 2 || f.read {
-		t.Errorf("what it has refused: %v, from %d on", err, f.next)
+		t.Errorf("deliver to a handler that refuses: %v, next is %d; want its error, and 2 still", err, f.next)
 	}
 	if err := f.deliver(batch, func(batch []events.Message) error { clear(batch); return nil }); err != nil || f.next != 7 || f.last != sealed.Get(events.HeaderSum) || !f.read {
-		t.Errorf("what it has had: %v, from %d on, with the sum %q", err, f.next, f.last)
+		t.Errorf("deliver to a handler that takes all: %v, next is %d, with the sum %q; want 7, and the sum of the last", err, f.next, f.last)
 	}
 	if got := testutil.ToFloat64(f.on.Stats.Unsealed.WithLabelValues("S")); got != 4 {
 		t.Errorf("%v messages without a sum are counted, want 2 each time", got)

@@ -29,7 +29,7 @@ func TestForHowLongAListingIsBelieved(t *testing.T) {
 		expect := func(when string, known, same bool) {
 			t.Helper()
 			if got, _ := l.due(); got != known {
-				t.Errorf("%s it is known: %t", when, got)
+				t.Errorf("%s the list is known: %t, want %t", when, got, known)
 			}
 			if all, got := l.of(logs); got != same || same && len(all) != 1 {
 				t.Errorf("%s the kinds are %v, %t", when, all, got)
@@ -40,7 +40,7 @@ func TestForHowLongAListingIsBelieved(t *testing.T) {
 		l.keep(time.Now(), drops, logs, found)
 		expect("at first", true, true)
 		if _, same := l.of([]string{"EV_nodes", "EV_pods"}); same {
-			t.Error("it is believed of other streams")
+			t.Error("the list is taken for that of other streams")
 		}
 		time.Sleep(time.Minute - 1) // of virtual time
 		expect("within a minute", true, true)
@@ -56,7 +56,7 @@ func TestForHowLongAListingIsBelieved(t *testing.T) {
 		expect("when it was made again", true, true)
 		found[0].Name = "other"
 		if all, _ := l.of(logs); all[0].Name != "pods" {
-			t.Errorf("what was given to it is changed to %v", all)
+			t.Errorf("a change of the list that was kept shows in it: %v", all)
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestWhenLogsAreDescribed(t *testing.T) {
 		}
 		a.Refuses, a.There = nil, []*jetstream.StreamInfo{jstest.Of(jetstream.StreamConfig{Name: "EV_x", Metadata: map[string]string{"millrace.kind": "{"}}, 0)}
 		if _, err := b.Kinds(t.Context()); err == nil || !strings.Contains(err.Error(), "stream EV_x") {
-			t.Errorf("of a log whose kind cannot be read: %v", err)
+			t.Errorf("the kinds with a log whose kind cannot be read: %v, want an error that names the stream", err)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestWhoseStreamsThereAre(t *testing.T) {
 	}
 	a.Refuses["list names"] = errors.New("away")
 	if _, err := b.Controllers(t.Context()); err == nil || !strings.Contains(err.Error(), "list streams: away") {
-		t.Errorf("of a server that is away: %v", err)
+		t.Errorf("the controllers of a server that is away: %v, want its error", err)
 	}
 }
 
@@ -144,11 +144,11 @@ func TestConsumersOfAStream(t *testing.T) {
 	a := &jstest.Server{Refuses: map[string]error{}, FindsStream: jstest.At(&jetstream.StreamInfo{})}
 	b := New(a.Connected(conn.Options{}))
 	if _, ok, err := b.Acknowledged(t.Context(), "TURN_c"); ok || err != nil {
-		t.Errorf("of a stream without readers one has ended: %v", err)
+		t.Errorf("a stream without readers is acknowledged: %v", err)
 	}
 	a.Readers = []*jetstream.ConsumerInfo{worker, passing, reader("reads", 1, 1, 1)}
 	if _, ok, err := b.Acknowledged(t.Context(), "TURN_c"); ok || err != nil {
-		t.Errorf("of a stream whose readers read one has ended: %v", err)
+		t.Errorf("a stream whose readers do not acknowledge is acknowledged: %v", err)
 	}
 	a.Readers = append(a.Readers, reader("b", 9, 1, 0), reader("a", 0, 8, 0), reader("c", 8, 1, 0))
 	if dealt, ok, err := b.Acknowledged(t.Context(), "TURN_c"); !ok || dealt != 7 || err != nil { // that began with message 8
@@ -167,10 +167,10 @@ func TestConsumersOfAStream(t *testing.T) {
 	}
 	a.Refuses["list consumers"] = errors.New("away")
 	if _, err := b.Consumers(t.Context(), "TURN_c"); err == nil || !strings.Contains(err.Error(), "list the consumers of TURN_c: away") {
-		t.Errorf("of a server that is away: %v", err)
+		t.Errorf("the consumers of a server that is away: %v, want its error", err)
 	}
 	if _, _, err := b.Acknowledged(t.Context(), "TURN_c"); err == nil || !strings.Contains(err.Error(), "list the readers of TURN_c: away") {
-		t.Errorf("of a server that is away: %v", err)
+		t.Errorf("the acknowledgements of a server that is away: %v, want its error", err)
 	}
 }
 

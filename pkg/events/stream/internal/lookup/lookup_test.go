@@ -89,6 +89,6 @@ func TestWhereAMessageWasFound(t *testing.T) {
 		t.Errorf("found %+v, %v", m, err)
 	}
 	if len(m.Header) != 1 || m.Get("Content-Type") != "application/json" {
-		t.Errorf("its headers are %v", m.Header)
+		t.Errorf("the message has the headers %v, want Content-Type alone", m.Header)
 	}
 }

@@ -106,7 +106,7 @@ func TestABackupWithoutItsEnd(t *testing.T) {
 func TestAnEntryThatIsTooLarge(t *testing.T) {
 	t.Parallel()
 	if _, err := unpacked("S", &archive.Header{Name: "a", HeaderSize: 1, PayloadSize: 256 << 20}, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "said to have 268435457 bytes") {
-		t.Errorf("it is unpacked: %v", err)
+		t.Errorf("an entry that is too large is unpacked: %v, want an error with its size", err)
 	}
 	for text, h := range map[string]archive.Header{"NATS/1.0\r\nA: 1\r\n\r\nbody": {HeaderSize: 18, PayloadSize: 4}, "body": {PayloadSize: 4}} {
 		h.Name, h.Sequence, h.Timestamp = "a", 7, 9

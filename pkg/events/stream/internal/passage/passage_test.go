@@ -28,7 +28,7 @@ func TestOneSilenceIsNoDamage(t *testing.T) {
 	}{{0, false}, {1, true}, {7, false}, {9, false}, {9, true}} {
 		r.From = step.from
 		if err := r.stuckError(); err == nil || errors.Is(err, events.ErrDamaged) != step.damaged {
-			t.Errorf("nothing comes from %d on: %v; damaged should be %t", step.from, err, step.damaged)
+			t.Errorf("no message comes from %d on: %v; want it damaged: %t", step.from, err, step.damaged)
 		}
 	}
 }
@@ -98,11 +98,11 @@ func TestWhenAPassageIsOver(t *testing.T) {
 	since := time.Unix(7, 0)
 	r.Since, r.Subject, r.HeadersOnly = since, "s", true
 	if o := r.consumer(); o.Since == nil || !o.Since.Equal(since) || o.Subject != "s" || !o.HeadersOnly || o.Stream != "S" {
-		t.Errorf("what was stored since is asked for with %+v", o)
+		t.Errorf("the consumer of a passage since a time is %+v", o)
 	}
 	r.From = 1
 	if o := r.consumer(); o.Since != nil || o.From != 1 {
-		t.Errorf("what is behind the first message is asked for with %+v", o)
+		t.Errorf("the consumer of a passage from a sequence is %+v", o)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestHowLongAPassageIsWaitedFor(t *testing.T) {
 				synctest.Wait() // what comes at once has come
 				err := r.consume(ctx, f)
 				if said := fmt.Sprint(err); err == nil != (c.says == "") || err != nil && !strings.Contains(said, c.says) || time.Since(began) != c.took || r.From != c.next {
-					t.Errorf("it ends after %v with %v, and goes on at %d; want %v, %q, %d", time.Since(began), err, r.From, c.took, c.says, c.next)
+					t.Errorf("consume ends after %v with %v, next is %d; want %v, %q, %d", time.Since(began), err, r.From, c.took, c.says, c.next)
 				}
 			})
 		})

@@ -61,11 +61,11 @@ func TestForHowLongPagesAreKept(t *testing.T) {
 		var updates []time.Duration
 		for _, s := range a.Streams {
 			if updates = append(updates, s.MaxAge); !s.DenyPurge {
-				t.Errorf("%s: it may be purged", name)
+				t.Errorf("%s: the stream may be purged, want it denied", name)
 			}
 		}
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) || !slices.Equal(updates, c.updates) {
-			t.Errorf("%s: it is changed to %v, %v; want %v, %q", name, updates, err, c.updates, c.says)
+			t.Errorf("%s: the stream is updated to %v, %v; want %v, %q", name, updates, err, c.updates, c.says)
 		}
 	}
 	a := &jstest.Server{FindsStream: jstest.Having()}
@@ -237,10 +237,10 @@ func TestHowAConsumerIsMade(t *testing.T) {
 		a := &jstest.Server{Refuses: c.refuses, FindsConsumer: func() (*jetstream.ConsumerInfo, error) { return &jetstream.ConsumerInfo{Config: c.have}, c.finds }}
 		got, err := direct{over(a, Options{})}.Consumer(t.Context(), c.order)
 		if asked := strings.Join(a.Asked, " "); asked != c.asked || !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || err == nil && got == nil {
-			t.Errorf("%s: %s, %v, want %s", name, asked, err, c.asked)
+			t.Errorf("%s: the server is asked for %s, %v; want %s", name, asked, err, c.asked)
 		}
 		if c.order.Update && len(a.Made) > 0 && (a.Made[0].DeliverPolicy != jetstream.DeliverByStartSequencePolicy || a.Made[0].OptStartSeq != 9 || a.Made[0].AckWait != time.Second) {
-			t.Errorf("%s: it is changed to %+v", name, a.Made[0])
+			t.Errorf("%s: the consumer is updated to %+v, want it to begin at 9 still, with the new ack wait", name, a.Made[0])
 		}
 	}
 	a := &jstest.Server{}
@@ -285,7 +285,7 @@ func TestWhoSaysHowMuchIsKept(t *testing.T) {
 		b := over(&jstest.Server{}, o)
 		b.Asks = c.asks
 		if got := b.resizes(have, turns); got != c.resizes {
-			t.Errorf("%s: it is kept otherwise: %t", name, got)
+			t.Errorf("%s: the stream is resized: %t, want %t", name, got, c.resizes)
 		}
 		if b.resizes(jetstream.StreamConfig{}, o.Policy.Wakes()) {
 			t.Error("wakes are kept otherwise")

@@ -41,7 +41,7 @@ func TestHowRefusalsAreTold(t *testing.T) {
 		}
 	}
 	if err := (answer{Name: "x"}).err(); err != nil {
-		t.Errorf("what was done is told as %v", err)
+		t.Errorf("the answer of a success is the error %v", err)
 	}
 }
 
@@ -162,11 +162,11 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 	p := &provider{direct: direct{over(a, o)}}
 	p.readers = quota.NewReaders(func(context.Context, string, string) ([]string, error) { return nil, nil })
 	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_pods"}}); err == nil || p.readers.Of(access.Watcher) != 0 {
-		t.Errorf("of one that was not made: %v, counted are %d", err, p.readers.Of(access.Watcher))
+		t.Errorf("a consumer that was not created: %v, and %d are counted; want the error, and none", err, p.readers.Of(access.Watcher))
 	}
 	p.readers = quota.NewReaders(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
 	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("of a stream that is not there: %v", err)
+		t.Errorf("a consumer of a missing stream: %v, want ErrNoStream", err)
 	}
 }
 
@@ -206,6 +206,6 @@ func TestReadersThatNothingReadsAreRemoved(t *testing.T) {
 	}
 	a := &jstest.Server{Refuses: map[string]error{"list consumers": errors.New("away")}, FindsStream: jstest.At(&jetstream.StreamInfo{})}
 	if _, err := (&provider{direct: direct{over(a, Options{})}}).listReaders(t.Context(), "watcher", "EV_pods"); err == nil || !strings.Contains(err.Error(), "list the consumers of EV_pods: away") {
-		t.Errorf("of a server that is away: %v", err)
+		t.Errorf("the readers of a server that is away: %v, want its error", err)
 	}
 }

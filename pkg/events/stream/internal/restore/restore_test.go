@@ -64,12 +64,12 @@ func TestWhatIsImported(t *testing.T) {
 		is := bus.State{Begins: time.Unix(8, 0)}
 		Original(&is, c.Metadata)
 		if !is.Now.Equal(now) || !is.Created.Equal(made) || is.Whole != whole || is.Begins.Equal(begins) != (whole > 0) || !c.AllowDirect || !c.DenyPurge || c.MaxAge != 0 {
-			t.Errorf("it remembers %+v, want %+v; it is made as %+v", is, was, c)
+			t.Errorf("the imported state is %+v, want %+v; the stream is configured as %+v", is, was, c)
 		}
 	}
 	is := bus.State{Whole: 3, Created: made}
 	if Original(&is, map[string]string{"other": "x"}); is.Whole != 3 || !is.Created.Equal(made) {
-		t.Errorf("what was not imported has become %+v", is)
+		t.Errorf("the state of a stream that was not imported has become %+v", is)
 	}
 	if c := readOnly(settings.Policy{Replicas: 1}, "EV_pods", &kinds.Pods.Kind, bus.State{}); c.AllowDirect || c.Metadata["millrace.kind"] == "" {
 		t.Errorf("a log is made as %+v", c)

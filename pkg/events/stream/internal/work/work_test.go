@@ -54,7 +54,7 @@ func TestWhatShowsAHistory(t *testing.T) {
 		}
 		p := delivery.Position{Attempt: c.attempt, Time: c.stored, Pending: c.pending}
 		if got := w.isRedeliveringHistory(deliverytest.Sent{}, &p); got != c.want || p.Attempt != c.attempts {
-			t.Errorf("%s: it is a history: %t, attempt %d", name, got, p.Attempt)
+			t.Errorf("%s: the delivery is of a history: %t, attempt %d; want %t, %d", name, got, p.Attempt, c.want, c.attempts)
 		}
 	}
 }
@@ -90,10 +90,10 @@ func TestHowADeliveryIsAnswered(t *testing.T) {
 	d.Term(" it is\r\n no  use")
 	want := []string{"done", "working", "again", "again", "again in 1ns", "again in 1m0s", "again in 1m0s", "term: it is no use"}
 	if !slices.Equal(said, want) {
-		t.Errorf("it is answered %q, want %q", said, want)
+		t.Errorf("the delivery is answered %q, want %q", said, want)
 	}
 	if m := d.Message(); d.Attempt() != 3 || m.Sequence != 7 || m.Stream != "TURN_c" || !m.Time.Equal(time.Unix(7, 0)) {
-		t.Errorf("it is %+v, at attempt %d", m, d.Attempt())
+		t.Errorf("the message is %+v, at attempt %d; want message 7 of TURN_c, at attempt 3", m, d.Attempt())
 	}
 }
 
@@ -118,7 +118,7 @@ func TestWhatAWorkerAsksFor(t *testing.T) {
 			c.work.Stream, c.work.Durable = "TURN_c", "writer"
 			o := (&worker{work: c.work}).order()
 			if o.Stream != "TURN_c" || o.Durable != "writer" || o.AckWait != c.wait || o.MaxPending != c.most || (o.Since != nil) != c.since || c.since && !o.Since.Equal(time.Now().Add(-time.Hour)) {
-				t.Errorf("of one who says %s it is %+v", name, o)
+				t.Errorf("with %s given the consumer is %+v", name, o)
 			}
 		}
 	})
@@ -164,11 +164,11 @@ func TestWhenAConsumerStandsBeyondItsStream(t *testing.T) {
 				}
 			default:
 				if c.took > 0 {
-					t.Errorf("%s: it is not told", name)
+					t.Errorf("%s: the worker is not told of the loss", name)
 				}
 			}
 			if looks != c.looks {
-				t.Errorf("%s: it is looked at %d times, want %d", name, looks, c.looks)
+				t.Errorf("%s: the consumer is looked at %d times, want %d", name, looks, c.looks)
 			}
 		})
 	}
