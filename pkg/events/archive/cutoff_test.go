@@ -50,7 +50,7 @@ func TestHowMuchOfAFileIsLeft(t *testing.T) {
 	} {
 		got := readable(bufio.NewReaderSize(strings.NewReader(c.text), maxLine))
 		if !reflect.DeepEqual(got, c.want) && len(got)+len(c.want) > 0 {
-			t.Errorf("%s: it has %+v, want %+v", name, got, c.want)
+			t.Errorf("%s: readable are %+v, want %+v", name, got, c.want)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestWhatIsLeftIsTold(t *testing.T) {
 			"and of S 3 to 8 (4 messages, until 2026-11-27T15:00:00Z)": {Name: "F", Size: 9, Readable: []Stretch{{"A", 1, 5, 5, until}, {"B", 1, 9, 7, until}, {"S", 3, 8, 4, until}}},
 	} {
 		if got := c.Error(); got != want {
-			t.Errorf("it says\n%s, want\n%s", got, want)
+			t.Errorf("the error is\n%s, want\n%s", got, want)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestWhatAnIndexMayTakeUp(t *testing.T) {
 		"fields that are short": {strings.Repeat(",123", 1000), true},
 	} {
 		if err := checkShape([]byte(c.text)); (err == nil) != c.fits {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the shape is checked with %v, want it accepted: %t", name, err, c.fits)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestWhereFramesLie(t *testing.T) {
 	} {
 		x := index{Streams: c.streams}
 		if err := x.checkExtents(40); (err == nil) != c.fits {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the extents are checked with %v, want them accepted: %t", name, err, c.fits)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestHowBlocksFollow(t *testing.T) {
 	} {
 		s := streamIndex{Stream: Stream{State: c.state}, Blocks: c.blocks}
 		if err := s.check(); (err == nil) != c.fits {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the index of the stream is checked with %v, want it accepted: %t", name, err, c.fits)
 		}
 	}
 }
@@ -191,6 +191,6 @@ func TestWhenABlockIsFull(t *testing.T) {
 		got = append(got, b.Messages)
 	}
 	if !reflect.DeepEqual(got, []int{2, 1, 2}) {
-		t.Errorf("its blocks have %v messages, want 2, 1 and 2", got)
+		t.Errorf("the blocks have %v messages, want 2, 1 and 2", got)
 	}
 }

@@ -169,10 +169,10 @@ func TestHostileFiles(t *testing.T) {
 			_, text, _ := strings.Cut(string(out), "\nerror ")
 			text, damaged, _ := strings.Cut(text, "\ndamaged ")
 			if !strings.HasPrefix(damaged, "true") || !strings.Contains(text, tc.want) || !strings.Contains(text, "the file") {
-				t.Errorf("it said %q, want %q", text, tc.want)
+				t.Errorf("the file is refused with %q, want %q", text, tc.want)
 			}
 			if most := peakOf(t, string(out)); most > 100_000 {
-				t.Errorf("it took %d kB", most)
+				t.Errorf("the file took %d kB of memory, want 100000 at most", most)
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func peakOf(t *testing.T, out string) (most int) {
 		}
 	}
 	if most == 0 {
-		t.Fatalf("it says no peak: %s", out)
+		t.Fatalf("the output has no peak of memory: %s", out)
 	}
 	return most
 }

@@ -54,7 +54,7 @@ func TestTheLargestBlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if u, err := f.read(f.streams["S"], 0); err != nil || len(u.text) != largest {
-		t.Errorf("it is read: %v", err)
+		t.Errorf("the largest unit is not read whole: %v", err)
 	}
 	if _, err := written(t, largest+1); err == nil || !strings.Contains(err.Error(), "is too large") {
 		t.Errorf("a larger one is written: %v", err)
@@ -69,10 +69,10 @@ func TestAsManyStreamsAsMayBe(t *testing.T) {
 		streams[n].State = bus.State{First: 1}
 	}
 	if found, err := decodeIndex(encodeIndex(t, streams[1:]...)); err != nil || len(found.Streams) != 16<<10 {
-		t.Errorf("of 16384 %d are read: %v", len(found.Streams), err)
+		t.Errorf("of 16384 streams %d are read: %v", len(found.Streams), err)
 	}
 	if _, err := decodeIndex(encodeIndex(t, streams...)); err == nil || !strings.Contains(err.Error(), "it has 16385 streams, the most is 16384") {
-		t.Errorf("of 16385: %v", err)
+		t.Errorf("an index of 16385 streams: %v, want it refused", err)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestAsManyMessagesAsFit(t *testing.T) {
 		size += len(shortest)
 	}
 	if maxMessages < n || maxMessages > n+1 {
-		t.Errorf("it may have %d messages, and %d fit", maxMessages, n)
+		t.Errorf("a block may have %d messages, and %d fit", maxMessages, n)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestAsManyMessagesAsFit(t *testing.T) {
 func TestHowLongAFrameMayBe(t *testing.T) {
 	for most, want := range map[int]int64{0: 64, 255: 319, 256: 321, 1 << 20: 1<<20 + 4096 + 64} {
 		if got := packedMost(most); got != want {
-			t.Errorf("of %d bytes it may have %d, want %d", most, got, want)
+			t.Errorf("a frame of %d bytes may be %d long, want %d", most, got, want)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		t.Errorf("a stream on a disk that is full: %v", err)
 	}
 	if _, err := NewWriter(&bytes.Buffer{}, About{Exported: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}); err == nil || !strings.Contains(err.Error(), "write the file") {
-		t.Errorf("of the year 10000: %v", err)
+		t.Errorf("a writer in the year 10000: %v, want an error", err)
 	}
 }
 

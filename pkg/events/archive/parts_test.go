@@ -52,10 +52,10 @@ func TestWhatABlockHolds(t *testing.T) {
 	} {
 		stream, found, err := places([]byte(c.text), c.block)
 		if (err == nil) != (c.holds > 0) || len(found) != c.holds || err == nil && stream != "S" {
-			t.Errorf("%s: %d messages of %q, %v", name, len(found), stream, err)
+			t.Errorf("%s: the text has %d messages of %q, %v; want %d of S", name, len(found), stream, err, c.holds)
 		}
 		if err != nil && !errors.Is(err, errText) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the error is %v, want errText", name, err)
 		}
 	}
 }
@@ -72,11 +72,11 @@ func TestAMessageComesBack(t *testing.T) {
 		t.Fatalf("%v, next at %d of %d", err, next, len(text))
 	}
 	if got, err := p.message("S", text, false); err != nil || !reflect.DeepEqual(got, m) {
-		t.Errorf("it comes back as %+v (%v)\nwant %+v", got, err, m)
+		t.Errorf("the message is decoded as %+v (%v)\nwant %+v", got, err, m)
 	}
 	got, err := p.message("S", text, true)
 	if err != nil || got.Data != nil || got.Get("Nats-Msg-Size") != "3" || got.Header["B"][0] != m.Header["B"][0] {
-		t.Errorf("without its body it comes back as %+v (%v)", got, err)
+		t.Errorf("the message without its body is decoded as %+v (%v)", got, err)
 	}
 	broken := []byte("message 1 2 4 0 a\nX=y\n\n")
 	if p, _, err = nextPlace(broken, 0); err != nil {
@@ -106,7 +106,7 @@ func TestWhereATrailerLeads(t *testing.T) {
 	} {
 		got, ok := decodeTrailer(encodeTrailer(c.at), size)
 		if ok != c.ok || ok && got != c.at {
-			t.Errorf("%s: %+v, %t", name, got, ok)
+			t.Errorf("%s: the trailer is decoded as %+v, %t; want %+v, %t", name, got, ok, c.at, c.ok)
 		}
 	}
 	text := encodeTrailer(extent{0, 10, 9})
@@ -114,7 +114,7 @@ func TestWhereATrailerLeads(t *testing.T) {
 		bent := bytes.Clone(text)
 		if bent[i]++; i >= 0 {
 			if got, ok := decodeTrailer(bent, size); ok || got != (extent{}) {
-				t.Errorf("with byte %d changed it leads to %+v", i, got)
+				t.Errorf("with byte %d changed the trailer is decoded as %+v, want none", i, got)
 			}
 		}
 	}
@@ -197,7 +197,7 @@ func TestWhatAWriterTakes(t *testing.T) {
 			err = w.Add(message(sequence))
 		}
 		if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), "of S: it comes after 3, and the stream ends with 9") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the messages are added with %v, want them accepted: %t", name, err, c.fits)
 		}
 		if again := w.Add(message(9)); !c.fits && again != err {
 			t.Errorf("%s: then the error is %v", name, again)
@@ -282,7 +282,7 @@ func TestOpenAndClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f, err := Open(name); err == nil || f != nil {
-		t.Errorf("what is no record: %v, %v", f, err)
+		t.Errorf("a file that is no record is opened: %v, %v", f, err)
 	}
 	if err := os.WriteFile(name, forge(t, func(*streamIndex) {}), 0o600); err != nil {
 		t.Fatal(err)

@@ -125,10 +125,10 @@ func TestWhatASelectionTakes(t *testing.T) {
 			c.Program = "v1"
 			about := exported(t, b, c.Selection).About()
 			if got := strings.Join(about.Streams, " "); got != c.want || strings.Join(about.Partial, " ") != c.partial {
-				t.Errorf("%s: it has %s, and says %v; want %s, and %s", name, got, about.Partial, c.want, c.partial)
+				t.Errorf("%s: the file has %s, in part %v; want %s, in part %s", name, got, about.Partial, c.want, c.partial)
 			}
 			if about.Program != "v1" || !about.Until.Equal(c.Until) || !about.Since.Equal(c.Since) || !about.Exported.Equal(time.Now()) {
-				t.Errorf("%s: it says of itself %+v", name, about)
+				t.Errorf("%s: the file describes itself as %+v", name, about)
 			}
 		}
 		if _, err := archive.Export(ctx, b, io.Discard, archive.Selection{Kinds: []kinds.Name{}, Controllers: []string{"c"}}); err == nil || !strings.Contains(err.Error(), "the kinds [deployments.apps pods], the controllers [a b], and in shadow [b]") {
@@ -137,7 +137,7 @@ func TestWhatASelectionTakes(t *testing.T) {
 		for range 20 { // in any order
 			found, err := exported(t, b, archive.Selection{}).Kinds(ctx)
 			if must(t, err); len(found) != 2 || found[0].Name != "deployments.apps" || found[1].Name != "pods" {
-				t.Fatalf("it has the kinds %v", found)
+				t.Fatalf("the file has the kinds %v, want deployments.apps and pods", found)
 			}
 		}
 		f := exported(t, b, archive.Selection{Until: time.Now().Add(-time.Second)})
@@ -153,7 +153,7 @@ func TestWhatASelectionTakes(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
 		must(t, b.EnsureKind(t.Context(), kinds.Pods.Kind))
 		if about := exported(t, b, archive.Selection{}).About(); !slices.Equal(about.Streams, []string{"EV_pods"}) {
-			t.Errorf("of a record without controllers it has %v", about.Streams)
+			t.Errorf("the file of a record without controllers has %v, want EV_pods", about.Streams)
 		}
 	})
 }
@@ -230,10 +230,10 @@ func TestWhichPagesAreTaken(t *testing.T) {
 			}
 			f := exported(t, b, s)
 			if got := sequences(t, f, turns); !slices.Equal(got, c.turns) {
-				t.Errorf("%s: it has the turns %v, want %v", name, got, c.turns)
+				t.Errorf("%s: the file has the turns %v, want %v", name, got, c.turns)
 			}
 			if got := sequences(t, f, subject.NotaryStream); !slices.Equal(got, c.pages) {
-				t.Errorf("%s: it has the pages %v, want %v", name, got, c.pages)
+				t.Errorf("%s: the file has the pages %v, want %v", name, got, c.pages)
 			}
 		}
 	})
@@ -296,7 +296,7 @@ func TestWhatCountedBeforeAStretch(t *testing.T) {
 			_, err := archive.Export(t.Context(), on, &out, archive.Selection{Since: since})
 			must(t, err)
 			if got := sequences(t, reopened(t, out.Bytes()), turns); !slices.Equal(got, want) {
-				t.Errorf("%s: it has the turns %v, want %v", name, got, want)
+				t.Errorf("%s: the file has the turns %v, want %v", name, got, want)
 			}
 			// Further reads find the beginning of the stretch, the base, and the stretch itself.
 			if on.at != c.at || on.reads-3 != c.reads {
@@ -324,7 +324,7 @@ func TestALogThatNothingCounts(t *testing.T) {
 			must(t, errors.Join(a.Append(t.Context(), m), a.Flush(t.Context())))
 		}
 		if got := sequences(t, exported(t, b, archive.Selection{Since: since}), "EV_pods"); !slices.Equal(got, []uint64{2, 3, 4, 5}) {
-			t.Errorf("it has %v", got)
+			t.Errorf("the file has the messages %v, want 2 to 5", got)
 		}
 	})
 }
@@ -346,13 +346,13 @@ func TestWhatIsNotThereIsNotFound(t *testing.T) {
 		}
 	}
 	if _, ok, err := f.At(t.Context(), "TURN_d", 3); ok || !errors.Is(err, bus.ErrNoStream) {
-		t.Errorf("of a stream that is not there: %t, %v", ok, err)
+		t.Errorf("At of a missing stream: %t, %v; want ErrNoStream", ok, err)
 	}
 	if m, ok, err := f.Last(t.Context(), "TURN_c", "turn.c.4"); err != nil || !ok || m.Sequence != 4 {
-		t.Errorf("the last is %d, %t, %v", m.Sequence, ok, err)
+		t.Errorf("Last is message %d, %t, %v; want 4", m.Sequence, ok, err)
 	}
 	if _, ok, err := f.Last(t.Context(), "TURN_c", "turn.c.5"); err != nil || ok {
-		t.Errorf("of a subject that is not there: %t, %v", ok, err)
+		t.Errorf("Last of a subject without messages: %t, %v; want none", ok, err)
 	}
 	for from, want := range map[uint64]uint64{0: 3, 3: 3, 4: 4, 5: 9, 9: 9, 10: 0} {
 		if m, ok, err := f.Next(t.Context(), "TURN_c", "turn.>", from); err != nil || ok != (want > 0) || m.Sequence != want {

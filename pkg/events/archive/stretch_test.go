@@ -162,7 +162,7 @@ func turns(t *testing.T, name string, b *memory.Bus, stretch *archive.File) {
 		want = append(want, n)
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: it has the turns %v, want %v", name, got, want)
+		t.Errorf("%s: the file has the turns %v, want %v", name, got, want)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestDamageIsNeverPassedOver(t *testing.T) {
 		}
 	}
 	if _, err := digest(text[:len(text)-1]); err == nil || !strings.Contains(err.Error(), "200 messages of 1 streams, and of TURN_replicaset-controller 1 to 200") {
-		t.Errorf("without its last byte: %v", err)
+		t.Errorf("the digest of a file without its last byte: %v, want an error that says what is left", err)
 	}
 	if _, err := digest([]byte("something else")); !errors.Is(err, archive.ErrNoRecord) {
 		t.Errorf("another file: %v", err)

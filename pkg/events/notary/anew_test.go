@@ -63,15 +63,15 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 			}
 		}
 		if r := verify(); len(r.Findings) == 0 {
-			t.Error("nothing is found before it is signed")
+			t.Error("verify finds nothing before the forged stream is signed")
 		}
 		// The owner re-creates the stream of the pages, too.
 		w.must(forged.EnsureNotary(w.Context(), 0))
 		if err := notaryOf(false).Round(w.Context()); !errors.Is(err, notary.ErrGone) {
-			t.Errorf("with a stream of pages that was made anew: %v", err)
+			t.Errorf("a round on a recreated stream of pages: %v, want ErrGone", err)
 		}
 		if r := verify(); len(r.Findings) == 0 {
-			t.Error("nothing is found with a stream of pages that was made anew")
+			t.Error("verify finds nothing with a recreated stream of pages")
 		}
 		// When told to begin anew, the notary continues, and says so.
 		w.must(notaryOf(true).Round(w.Context()))
@@ -89,7 +89,7 @@ func TestTheRecordIsNotBegunAnewInSilence(t *testing.T) {
 		w.must(told.Round(w.Context()))
 		at.NotaryBus = forged
 		if err := told.Round(w.Context()); !errors.Is(err, notary.ErrGone) {
-			t.Errorf("told once, the notary begins anew twice: %v", err)
+			t.Errorf("a notary that was told once begins anew twice: %v", err)
 		}
 	})
 }

@@ -71,13 +71,13 @@ func TestACutByHandIsTold(t *testing.T) {
 			r, err := notary.Verify(w.Context(), on, notary.Trust{Known: w.known})
 			w.must(err)
 			if len(r.Findings) != found || found > 0 && !strings.Contains(r.Findings[0].What, "not for the sake of room") {
-				t.Errorf("with %d MiB left on the bus: %v", left, r.Findings)
+				t.Errorf("with %d MiB left on the bus verify finds %v, want %d findings", left, r.Findings, found)
 			}
 			var out bytes.Buffer
 			_, err = archive.Export(w.Context(), on, &out, archive.Selection{})
 			w.must(err)
 			if r := readFile(w, out.Bytes()).verify(t, w.known); len(r.Findings) != found {
-				t.Errorf("with %d MiB left in a file: %v", left, r.Findings)
+				t.Errorf("with %d MiB left in a file verify finds %v, want %d findings", left, r.Findings, found)
 			}
 		}
 	})
@@ -101,7 +101,7 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 		r := verify()
 		whole(t, r, false)
 		if len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0].What, "not signed yet") {
-			t.Errorf("before it is signed: %v", r.Remarks)
+			t.Errorf("before it is signed verify remarks %v, want that it is not signed yet", r.Remarks)
 		}
 		exported := func() *notary.Report {
 			var out bytes.Buffer
@@ -115,7 +115,7 @@ func TestRoomThatWasMadeIsNoCut(t *testing.T) {
 		// More is gone than was freed.
 		on.from = 41 - 5
 		if r := verify(); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "gone before their time") {
-			t.Errorf("with less left than room was made for: %v", r.Findings)
+			t.Errorf("with less left than room was made for verify finds %v, want messages gone before their time", r.Findings)
 		}
 		on.from = 41 - 19
 		time.Sleep(7 * time.Second) // of virtual time

@@ -15,7 +15,7 @@ func TestTheLeastThatWasKept(t *testing.T) {
 		{of(0, 0), of(0, 0), of(0, 0)}, {of(5, 7), of(0, 0), of(5, 7)}, {of(0, 0), of(5, 7), of(5, 7)}, {of(5, 7), of(6, 6), of(5, 6)}, {of(6, 6), of(5, 7), of(5, 6)}, {of(5, 0), of(0, 7), of(5, 7)},
 	} {
 		if got := lesser(c.a, c.b); got != c.want {
-			t.Errorf("of %+v and %+v it is %+v, want %+v", c.a, c.b, got, c.want)
+			t.Errorf("the lesser of %+v and %+v is %+v, want %+v", c.a, c.b, got, c.want)
 		}
 	}
 	for want, r := range map[string]bus.Retention{
@@ -81,7 +81,7 @@ func TestWhatMayBeMissingAtTheFront(t *testing.T) {
 		f := front{bound: 9}
 		may := f.missing(7, Entry{Time: c.time}, c.keeps, now)
 		if may != c.may || len(f.early) != len(c.want.early) || len(f.early) > 0 && f.early[0] != 7 || f.pushed != c.want.pushed || f.bound != c.want.bound {
-			t.Errorf("%s: it may be missing: %t; %+v", name, may, f)
+			t.Errorf("%s: the message may be missing: %t, want %t; the front is %+v", name, may, c.may, f)
 		}
 	}
 	const mib = 1 << 20
@@ -93,14 +93,14 @@ func TestWhatMayBeMissingAtTheFront(t *testing.T) {
 		{8 * mib, 0, 0, false}, {8*mib + 1, 0, 0, true},
 	} {
 		if got := (&front{within: c.within}).short(c.bound, c.bytes); got != c.short {
-			t.Errorf("of a bound of %d bytes %d are there and %d expired within: too few: %t", c.bound, c.bytes, c.within, got)
+			t.Errorf("of a bound of %d bytes %d are there, and %d expired within: too few is %t, want %t", c.bound, c.bytes, c.within, got, c.short)
 		}
 	}
 	f := front{largest: 5000}
 	for life, want := range map[int64]int64{3600: 2048, 3601: 5000} {
 		before := f.within
 		if f.expired(Entry{Time: 100, Expires: 100 + life}); f.within-before != want {
-			t.Errorf("what was kept for %d s may have taken up %d, want %d", life, f.within-before, want)
+			t.Errorf("messages kept for %d s may have taken up %d, want %d", life, f.within-before, want)
 		}
 	}
 	small := front{largest: 10}
@@ -145,9 +145,9 @@ func TestWhichListFollows(t *testing.T) {
 		}
 	}
 	if (&listing{}).number() != 0 || (&listing{last: two}).number() != 2 {
-		t.Error("the number of the last list is another")
+		t.Error("the number of the last list is wrong")
 	}
 	if head := two.head(); head.Stream != "NOTARY" || head.Number != 2 || head.Root != two.Sum() || !head.Time.Equal(two.Time) {
-		t.Errorf("for a witness it is %+v", head)
+		t.Errorf("the head for a witness is %+v", head)
 	}
 }

@@ -118,30 +118,30 @@ func TestWhatCannotBeReadIsAFinding(t *testing.T) {
 		r, err := verify(&torn{stream: turns, after: 2})
 		w.must(err)
 		if len(r.Findings) != 1 || r.Findings[0].Stream != turns || r.Findings[0].Sequence != 3 || !strings.Contains(r.Findings[0].What, "cannot be read from here on") {
-			t.Errorf("of a stream that is damaged: %v", r.Findings)
+			t.Errorf("of a damaged stream verify finds %v, want that it cannot be read from 3 on", r.Findings)
 		}
 		if at := slices.IndexFunc(r.Streams, func(s notary.Standing) bool { return s.Stream == turns }); r.Streams[at].Proven != 2 {
-			t.Errorf("of a stream that is damaged is proven: %+v", r.Streams[at])
+			t.Errorf("of a damaged stream is proven %+v, want up to 2", r.Streams[at])
 		}
 		r, err = verify(&torn{stream: turns})
 		w.must(err)
 		if len(r.Findings) != 1 || r.Findings[0].Stream != turns || r.Findings[0].Sequence != 1 {
-			t.Errorf("of a stream of which nothing can be read: %v", r.Findings)
+			t.Errorf("of a stream that cannot be read verify finds %v, want one finding at 1", r.Findings)
 		}
 		r, err = verify(&torn{stream: subject.NotaryStream})
 		w.must(err)
 		unread := slices.DeleteFunc(slices.Clone(r.Findings), func(f notary.Finding) bool { return !strings.Contains(f.What, "pages cannot be read") })
 		if len(unread) != 1 || unread[0].Stream != subject.NotaryStream {
-			t.Errorf("of pages that are damaged: %v", r.Findings)
+			t.Errorf("of damaged pages verify finds %v, want that they cannot be read", r.Findings)
 		}
 		for _, s := range r.Streams {
 			if s.Proven > 0 {
-				t.Errorf("without pages is proven: %+v", s)
+				t.Errorf("without pages is proven %+v, want nothing", s)
 			}
 		}
 		other := errors.New("away")
 		if _, err := verify(&torn{stream: turns, as: other}); !errors.Is(err, other) {
-			t.Errorf("of a stream that is away: %v", err)
+			t.Errorf("verify of a stream that is away: %v, want the error of the bus", err)
 		}
 	})
 }
@@ -176,14 +176,14 @@ func TestAStreamThatIsRemovedMeanwhile(t *testing.T) {
 		w.must(n.Round(w.Context()))
 		n = notary.New(&vanishing{NotaryBus: w.bus, back: true}, notary.Options{Signer: w.signer, Known: w.known})
 		if err := n.Round(w.Context()); !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), turns) {
-			t.Errorf("of a stream that is there and not read: %v", err)
+			t.Errorf("a round with a stream that is listed and cannot be read: %v, want ErrNoStream", err)
 		}
 		w.happens()
 		w.sign()
 		r, err := notary.Verify(w.Context(), &vanishing{NotaryBus: w.bus}, notary.Trust{Known: w.known})
 		w.must(err)
 		if len(r.Findings) == 0 || slices.ContainsFunc(r.Findings, func(f notary.Finding) bool { return f.Stream != turns }) {
-			t.Errorf("of a stream that is removed while it is verified: %v", r.Findings)
+			t.Errorf("of a stream that is removed meanwhile verify finds %v, want findings about it alone", r.Findings)
 		}
 	})
 }
@@ -270,34 +270,34 @@ func TestWhatANotaryKnowsIsReadAndSaved(t *testing.T) {
 		own := &faulty{load: errors.New("no disk")}
 		n := notary.New(w.bus, notary.Options{Signer: w.signer, Known: w.known, Memory: own})
 		if err := n.Round(w.Context()); !errors.Is(err, own.load) {
-			t.Errorf("with a memory that cannot be read: %v", err)
+			t.Errorf("a round with a memory that cannot be read: %v, want its error", err)
 		}
 		own.load, own.text = nil, []byte("{")
 		if err := n.Round(w.Context()); err == nil {
-			t.Error("with a memory that is no JSON there is no error")
+			t.Error("a round with a memory that is no JSON is no error")
 		}
 		if _, err := w.bus.StreamState(w.Context(), subject.NotaryStream); !errors.Is(err, bus.ErrNoStream) {
-			t.Errorf("without a memory something was signed: %v", err)
+			t.Errorf("without a memory pages were signed: %v", err)
 		}
 		own.text, own.save = nil, errors.New("disk full")
 		if err := n.Round(w.Context()); !errors.Is(err, own.save) {
-			t.Errorf("with a memory that cannot be written: %v", err)
+			t.Errorf("a round with a memory that cannot be written: %v, want its error", err)
 		}
 		own.save = nil
 		w.must(n.Round(w.Context()))
 		if own.saves != 2 || !strings.Contains(string(own.text), turns) {
-			t.Errorf("after %d attempts it remembers %s", own.saves, own.text)
+			t.Errorf("after %d attempts the memory has %s, want the stream after 2", own.saves, own.text)
 		}
 		w.must(n.Round(w.Context()))
 		if own.saves != 2 {
-			t.Error("it is saved again though nothing has changed")
+			t.Error("the memory is saved again though nothing has changed")
 		}
 		// A notary that is restarted from it continues, and saves if there is something new.
 		n = notary.New(w.bus, notary.Options{Signer: w.signer, Known: w.known, Memory: own})
 		w.happens()
 		w.must(n.Round(w.Context()))
 		if own.saves != 3 || !strings.Contains(string(own.text), `"number": 2`) {
-			t.Errorf("after %d saves it remembers %s", own.saves, own.text)
+			t.Errorf("after %d saves the memory has %s, want page 2 after 3", own.saves, own.text)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestPagesThatDoNotFollow(t *testing.T) {
 			if !slices.ContainsFunc(found, func(f notary.Finding) bool {
 				return f.Stream == subject.NotaryStream && f.Sequence == m.Sequence && strings.Contains(f.What, "the page about "+turns+" does not follow the one before it, which ends with message 1")
 			}) {
-				t.Errorf("with %s is found: %v", what, found)
+				t.Errorf("with %s verify finds %v, want that the page does not follow the one before it", what, found)
 			}
 		}
 	})
@@ -86,7 +86,7 @@ func TestARecordThatWasBroken(t *testing.T) {
 		w.must(err)
 		at := slices.IndexFunc(r.Streams, func(s notary.Standing) bool { return s.Stream == turns })
 		if s := r.Streams[at]; s.Proven != 2 || s.Unproven != 0 || s.Pages != 4 || s.Head.Number != 2 || !s.Since.Before(s.Until) {
-			t.Errorf("it stands at %+v", s)
+			t.Errorf("the stream stands at %+v, want 2 messages proven by 4 pages", s)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestAStreamThatWasMadeAnew(t *testing.T) {
 			return strings.Join(all, "\n")
 		}
 		if found := about(); !strings.Contains(found, "EV_pods: the stream was made anew on "+made+", and no page tells why") {
-			t.Errorf("before it is signed is found: %s", found)
+			t.Errorf("before it is signed verify finds %s, want that the stream was made anew", found)
 		}
 		w.sign()
 		if found := about(); !strings.Contains(found, "the record was broken by "+made+": the stream was made anew on "+made) || strings.Contains(found, "no page tells why") {

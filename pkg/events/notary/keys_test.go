@@ -54,7 +54,7 @@ func TestAKeyCountsInItsTime(t *testing.T) {
 						return
 					}
 				}
-				t.Errorf("it is not found that the key %s: %v", name, r.Findings)
+				t.Errorf("verify does not find that the key %s: %v", name, r.Findings)
 			})
 		})
 	}

@@ -32,13 +32,13 @@ func TestWhichStreamsANotaryKnows(t *testing.T) {
 	} {
 		n := &Notary{own: remembered{Seen: map[string]Checkpoint{"S": {Number: 4, Last: 9, Time: now.Add(-c.ago)}}}, kept: c.kept, now: now}
 		if l, known := n.before(&lists{})["S"]; known != c.known || known && l != (Listed{Stream: "S", Page: 4, Last: 9}) {
-			t.Errorf("what was signed %s is known: %t, as %+v", name, known, l)
+			t.Errorf("what was signed %s is known: %t, want %t; as %+v", name, known, c.known, l)
 		}
 	}
 	n := &Notary{own: remembered{Seen: map[string]Checkpoint{"gone": {Number: 4, Time: now}, "own": {Number: 4, Time: now}}}, now: now}
 	known := n.before(&lists{last: &List{Streams: []Listed{{Stream: "gone", Page: 2, Gone: now}, {Stream: "others", Page: 3}, {Stream: "own", Page: 2}}}})
 	if len(known) != 3 || known["gone"].Page != 2 || !known["gone"].Gone.Equal(now) || known["others"].Page != 3 || known["own"].Page != 4 {
-		t.Errorf("with a list is known %+v", known)
+		t.Errorf("with a list the known streams are %+v", known)
 	}
 }
 
@@ -62,7 +62,7 @@ func TestTheNextList(t *testing.T) {
 	}
 	got := next(&lists{last: last, breaks: "why"}, 7, time.Hour)
 	if got.Number != 8 || got.Before != last.Sum() || !got.Time.Equal(now) || got.Break != "why" || !slices.Equal(got.Streams, want) {
-		t.Errorf("it is %+v, want the streams %+v", got, want)
+		t.Errorf("the next list is %+v, want the streams %+v", got, want)
 	}
 	if got := next(&lists{last: last}, 1, time.Hour); got.Number != 4 {
 		t.Errorf("behind list 3 it has the number %d", got.Number)
@@ -232,20 +232,20 @@ func TestWhatIsInNoPage(t *testing.T) {
 		}}
 		ok := s.unproven(events.Message{Sequence: c.sequence})
 		if got := said(s.findings); ok != (c.found == "") || !strings.Contains(got, c.found) || ok && (got != "" || s.Unproven != 1) || !ok && s.Unproven != 0 {
-			t.Errorf("%s: it may be there: %t, found is %q, want %q", name, ok, got, c.found)
+			t.Errorf("%s: the message may be there: %t, found is %q, want %q", name, ok, got, c.found)
 		}
 		if want := map[bool]uint64{true: 13}[c.sequence == 13]; s.From != want {
-			t.Errorf("%s: nothing is vouched for from %d on, want %d", name, s.From, want)
+			t.Errorf("%s: no page vouches from %d on, want %d", name, s.From, want)
 		}
 		if c.sequence == 13 {
 			if s.unproven(events.Message{Sequence: 14}); s.From != 13 || s.Unproven != 2 {
-				t.Errorf("nothing is vouched for from %d on, of %d messages", s.From, s.Unproven)
+				t.Errorf("no page vouches from %d on, for %d messages; want 13 and 2", s.From, s.Unproven)
 			}
 		}
 	}
 	s := &scan{verifier: &verifier{}}
 	if !s.unproven(events.Message{Sequence: 7}) || s.Unproven != 1 || s.From != 0 {
-		t.Errorf("without pages %d are not proven, from %d on", s.Unproven, s.From)
+		t.Errorf("without pages %d messages are not proven, from %d on; want 1, from 0", s.Unproven, s.From)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestWhatComesOfAStream(t *testing.T) {
 		order = append(order, fmt.Sprint(f.Sequence, f.What))
 	}
 	if !slices.Equal(order, []string{"0", "2a", "2b", "3", "7"}) || s.Gaps != 4 || s.Left != 5 {
-		t.Errorf("they are told in the order %v; %d gaps, %d left out", order, s.Gaps, s.Left)
+		t.Errorf("the findings are in the order %v, with %d gaps and %d left out", order, s.Gaps, s.Left)
 	}
 	r := &Report{Streams: []Standing{{Stream: "a", Head: &Checkpoint{Number: 3}}, {Stream: "b"}}}
 	if heads := r.Heads(); len(heads) != 1 || heads["a"].Number != 3 {

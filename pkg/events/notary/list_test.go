@@ -85,7 +85,7 @@ func TestTheStreamsAreListed(t *testing.T) {
 		w.say(w.logs[kinds.Pods.Name], events.Mark, events.Ref{})
 		w.sign()
 		if all := w.lists(w.bus); len(all) != 2 || len(all[1].Streams) != 4 || all[1].Streams[0].Stream != "EV_pods" {
-			t.Fatalf("with another stream: %+v", all)
+			t.Fatalf("with another stream the lists are %+v, want 2, the second of 4 streams", all)
 		}
 		w.notary() // another notary writes no list of its own
 		for range 65 {
@@ -94,7 +94,7 @@ func TestTheStreamsAreListed(t *testing.T) {
 		}
 		all := w.lists(w.bus)
 		if len(all) != 3 || all[2].Time.Sub(all[1].Time) < 10*time.Minute || all[2].Before != all[1].Sum() || all[2].Number != 3 {
-			t.Fatalf("after ten minutes: %+v", all)
+			t.Fatalf("after ten minutes the lists are %+v, want a third that follows the second", all)
 		}
 	})
 }
@@ -249,14 +249,14 @@ func TestARecordWithoutLists(t *testing.T) {
 		}
 		f.streams = slices.DeleteFunc(f.streams, func(s archive.Stream) bool { return s.Name == subject.OutcomeStream(controller) })
 		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != subject.OutcomeStream(controller) || !strings.Contains(r.Findings[0].What, "there are pages about it") {
-			t.Errorf("without a stream: %v", r.Findings)
+			t.Errorf("without a stream verify finds %v, want that there are pages about it", r.Findings)
 		}
 		w.turn()
 		w.sign() // these pages mention a list
 		f = w.export(archive.Selection{})
 		f.messages[subject.NotaryStream] = slices.DeleteFunc(f.pages(), func(m events.Message) bool { return m.Subject == listSubject })
 		if r := f.verify(t, w.known); len(r.Findings) != 1 || !strings.Contains(r.Findings[0].What, "list 1 of the streams is missing") {
-			t.Errorf("without the list that pages know: %v", r.Findings)
+			t.Errorf("without the list that pages name verify finds %v, want that list 1 is missing", r.Findings)
 		}
 	})
 }
@@ -331,10 +331,10 @@ func TestWhatIsNotSignedIsTold(t *testing.T) {
 		ctx, cancel := context.WithCancel(w.Context())
 		cancel()
 		if err := n.Round(ctx); err == nil {
-			t.Error("a round of nothing is no error")
+			t.Error("a round that can look at nothing is no error")
 		}
 		if at := n.Signed(); !at[turns].Equal(began) || time.Since(at[other]) < time.Minute {
-			t.Errorf("when nothing can be looked at: %v", at)
+			t.Errorf("when no stream can be looked at the last signatures are %v", at)
 		}
 	})
 }
@@ -373,7 +373,7 @@ func TestAStreamThatIsLeftOutIsFoundOnce(t *testing.T) {
 		}
 		f.about.Partial = []string{"controllers="}
 		if r := f.verify(t, w.known); len(r.Findings) != 1 || r.Findings[0].Stream != name || !strings.Contains(r.Findings[0].What, "there are pages about it") {
-			t.Errorf("of a part: %v", r.Findings)
+			t.Errorf("of a part of a record verify finds %v, want that there are pages about the stream", r.Findings)
 		}
 	})
 }

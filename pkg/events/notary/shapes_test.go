@@ -186,7 +186,7 @@ func TestAWitnessRemembers(t *testing.T) {
 			seen[name] = c
 		}
 		if found := held(newer); len(found) != len(seen) {
-			t.Errorf("of another record %d streams are noticed, not %d: %v", len(found), len(seen), found)
+			t.Errorf("of another record %d streams are noticed, want %d: %v", len(found), len(seen), found)
 		}
 	})
 }

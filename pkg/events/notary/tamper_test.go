@@ -77,7 +77,7 @@ func TestEveryTamperingIsFound(t *testing.T) {
 		})
 	}
 	if len(done) != len(tricks) && *tamperings >= 500 {
-		t.Errorf("of %d tricks only %d were played: %v", len(tricks), len(done), done)
+		t.Errorf("of %d tricks only %d were played, want all: %v", len(tricks), len(done), done)
 	}
 }
 

@@ -70,14 +70,14 @@ func TestANotaryMakesItsRounds(t *testing.T) {
 				began, on := time.Now(), &rounds{NotaryBus: w.bus, hangs: c.hangs}
 				n := notary.New(on, notary.Options{Signer: w.signer, Known: w.known, Every: c.every})
 				if n.Healthy() == nil {
-					t.Error("it is healthy before any round")
+					t.Error("the notary is healthy before any round")
 				}
 				ctx, stop := context.WithCancel(w.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- n.Run(ctx) }()
 				time.Sleep(25 * time.Second) // of virtual time
 				if healthy := n.Healthy() == nil; healthy == c.hangs {
-					t.Errorf("it is healthy: %t", healthy)
+					t.Errorf("the notary is healthy: %t, want the opposite", healthy)
 				}
 				w.turn()
 				stop()
@@ -251,18 +251,18 @@ func TestHowLongASignatureMayTake(t *testing.T) {
 		w.turn()
 		time.Sleep(5 * time.Minute) // of virtual time
 		if found := w.findings(w.bus, notary.Trust{}); len(found) > 0 {
-			t.Errorf("after five minutes: %v", found)
+			t.Errorf("verify finds %v five minutes after an unsigned turn, want nothing", found)
 		}
 		time.Sleep(1)
 		found := w.findings(w.bus, notary.Trust{})
 		if len(found) != 3 || !strings.Contains(found[0].What, "stored from here on, 5m0s ago") || found[0].Sequence != 2 {
-			t.Errorf("after more than five minutes: %v", found)
+			t.Errorf("verify finds %v more than five minutes after an unsigned turn, want three findings", found)
 		}
 		if found := w.findings(w.bus, notary.Trust{Until: true}); len(found) > 0 {
-			t.Errorf("of a record that was cut off: %v", found)
+			t.Errorf("verify of a record that was cut off finds %v, want nothing", found)
 		}
 		if found := w.findings(w.bus, notary.Trust{Now: at.Add(5 * time.Minute)}); len(found) > 0 {
-			t.Errorf("as of five minutes: %v", found)
+			t.Errorf("verify as of five minutes finds %v, want nothing", found)
 		}
 	})
 }
@@ -291,7 +291,7 @@ func (w *world) expiredOne(on bus.Archive, stream string) {
 	}
 	for _, s := range r.Streams {
 		if expired := map[bool]int{true: 1}[s.Stream == stream]; s.Expired != expired {
-			w.Errorf("of %s %d are expired, want %d", s.Stream, s.Expired, expired)
+			w.Errorf("of %s %d messages have expired, want %d", s.Stream, s.Expired, expired)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestAMarkMayGoWhenItsTimeHasCome(t *testing.T) {
 		on := &without{w.bus, pods, 2}
 		time.Sleep(time.Until(at.Add(time.Hour - 6*time.Second))) // of virtual time
 		if found := w.findings(on, notary.Trust{}); len(found) != 1 || found[0].Sequence != 2 || !strings.Contains(found[0].What, "signed is missing") {
-			t.Errorf("before its time: %v", found)
+			t.Errorf("verify finds %v when a message is missing before its time, want that", found)
 		}
 		time.Sleep(time.Second)
 		w.expiredOne(on, pods)
@@ -328,7 +328,7 @@ func TestAFrontMayGoWhenItsTimeHasCome(t *testing.T) {
 		on.from = 2
 		time.Sleep(time.Until(at.Add(time.Hour - 6*time.Second))) // of virtual time
 		if found := w.findings(on, notary.Trust{}); len(found) != 1 || found[0].Sequence != 1 || !strings.Contains(found[0].What, "gone before their time: they are kept for 1h0m0s") {
-			t.Errorf("before its time: %v", found)
+			t.Errorf("verify finds %v when messages are gone before their time, want that", found)
 		}
 		time.Sleep(time.Second)
 		w.expiredOne(on, turns)
@@ -353,7 +353,7 @@ func TestAListIsWrittenEachTenMinutes(t *testing.T) {
 		last := w.lists(w.bus)[1]
 		at := slices.IndexFunc(last.Streams, func(l notary.Listed) bool { return l.Stream == turns })
 		if l := last.Streams[at]; l.Page != 3 || l.Last != 3 || !l.Gone.IsZero() {
-			t.Errorf("of three turns in three pages it says %+v", l)
+			t.Errorf("of three turns in three pages the list has %+v", l)
 		}
 	})
 }
@@ -376,7 +376,7 @@ func TestAStreamThatWentBeforeTheFirstList(t *testing.T) {
 			streams := w.lists(w.bus)[0].Streams
 			at := slices.IndexFunc(streams, func(l notary.Listed) bool { return l.Stream == subject.LogStream(kinds.Pods.Name) })
 			if (at >= 0) != listed || listed && streams[at].Gone.IsZero() {
-				t.Errorf("after %v it is listed: %+v", waited, streams)
+				t.Errorf("after %v the stream is listed as %+v, want it listed: %t", waited, streams, listed)
 			}
 		})
 	}

@@ -96,11 +96,11 @@ func TestAPageIsReadAsItWasWritten(t *testing.T) {
 	got.Time, got.Created = got.Time.UTC(), got.Created.Local()
 	p.Created = p.Created.Local()
 	if got.Checkpoint != p.Checkpoint || got.Before != p.Before || !slices.Equal(got.Edge, p.Edge) || !slices.Equal(got.Entries, p.Entries) {
-		t.Errorf("it is read as\n%+v, want\n%+v", got, p)
+		t.Errorf("the page is read as\n%+v, want\n%+v", got, p)
 	}
 	lines, packed := parted(t, stored)
 	if again := signed(t, signer, []byte(strings.Join(lines, "\n")), packed); !bytes.Equal(again, stored) {
-		t.Fatalf("it is written %q, and by the test %q", stored, again)
+		t.Fatalf("the page is written %q, want %q", stored, again)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestWhatIsNoPage(t *testing.T) {
 	refused := func(what string, stored []byte) {
 		t.Helper()
 		if p, err := notary.Open(stored, known); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: it is taken for %+v, %v; want %q", what, p, err, says)
+			t.Errorf("%s: it is taken for the page %+v, %v; want %q", what, p, err, says)
 		}
 	}
 	lines, packed := parted(t, stored)
@@ -216,10 +216,10 @@ func TestATreeGoesOnFromItsEdge(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := tree.Root(); err != nil || got != want {
-			t.Fatalf("of %d leaves the root is %v (%v), want %v", n+1, got, err, want)
+			t.Fatalf("the root of %d leaves is %v (%v), want %v", n+1, got, err, want)
 		}
 		if held := tree.Held(); held > 100 {
-			t.Fatalf("of %d leaves it holds %d hashes", n+1, held)
+			t.Fatalf("of %d leaves the tree holds %d hashes, want 100 at most", n+1, held)
 		}
 		if n > 12 && n != 150 {
 			continue
@@ -284,7 +284,7 @@ func TestWhatIsNoList(t *testing.T) {
 			changed := slices.Clone(lines)
 			changed[i] = other
 			if l, err := open(changed); err == nil {
-				t.Errorf("with the line %q it is taken for %+v", other, l)
+				t.Errorf("with the line %q it is taken for the list %+v", other, l)
 			}
 		}
 	}
@@ -361,7 +361,7 @@ func TestKeysOfANotary(t *testing.T) {
 	}
 	trust, err := sign.ParseTrust([]byte(public))
 	if err != nil || trust[0].NotBefore.Before(began) || trust[0].NotBefore.After(time.Now()) {
-		t.Errorf("it counts from %v (%v)", trust, err)
+		t.Errorf("the key is valid from %v (%v), want from now", trust, err)
 	}
 }
 

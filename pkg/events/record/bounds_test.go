@@ -59,7 +59,7 @@ func TestHowFarAnOutcomeIsFromItsVersion(t *testing.T) {
 				w.late() // otherwise its outcome is the last one, which is always read
 			}
 			if got := w.byTurn(name); got != c.found {
-				w.Errorf("with its outcome %s the version is known to be ours: %t", name, got)
+				w.Errorf("with its outcome %s the version is known to be the turn's: %t, want %t", name, got, c.found)
 			}
 			w.Wait(time.Hour)
 		}
@@ -115,7 +115,7 @@ func TestHowLongAFightMayPause(t *testing.T) {
 			cause, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{})
 			w.Must(err)
 			if got := cause.Fight != nil; got != c.isAFight {
-				w.Errorf("%s: it is a fight: %t", name, got)
+				w.Errorf("%s: the cause is a fight: %t, want %t", name, got, c.isAFight)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestHowManyRequestsAreUnderWay(t *testing.T) {
 		ctx, stop := context.WithCancel(w.Context())
 		stop()
 		if _, err := record.New(b).Decided(ctx, web, time.Time{}); !errors.Is(err, context.Canceled) {
-			w.Errorf("when it is not waited for any more: %v", err)
+			w.Errorf("Decided with an ended context: %v, want Canceled", err)
 		}
 	})
 }
@@ -311,7 +311,7 @@ func TestGapsOneBehindTheOther(t *testing.T) {
 		gaps, err := w.record.Gaps(w.Context(), "pods", time.Time{})
 		w.Must(err)
 		if len(gaps) != 2 || gaps[0].Reason != "gap 0" || gaps[1].Reason != "gap 1" {
-			w.Errorf("they are %v", gaps)
+			w.Errorf("the gaps are %v, want gap 0 and gap 1", gaps)
 		}
 	})
 }

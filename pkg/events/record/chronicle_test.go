@@ -36,10 +36,10 @@ func TestAChronicleHasEverythingInOrder(t *testing.T) {
 		w.Must(err)
 		got := lines(c.Items)
 		if !c.Whole || sorted(got) != sorted(want) {
-			w.Errorf("whole %v, it has\n%s, want\n%s", c.Whole, got, want)
+			w.Errorf("the chronicle (whole: %v) has\n%s, want\n%s", c.Whole, got, want)
 		}
 		if !slices.IsSortedFunc(c.Items, func(a, b record.Happening) int { return b.Time.Compare(a.Time) }) {
-			w.Error("it is not in order")
+			w.Error("the chronicle is not in order")
 		}
 		turn := c.Items[slices.IndexFunc(c.Items, func(h record.Happening) bool { return h.Noun == "turn" })]
 		if turn.Object != webSet || turn.Who != replicaSets || turn.Lane != events.LaneWrite.String() {
@@ -67,20 +67,20 @@ func TestAChronicleSaysHowFarItGoesBack(t *testing.T) {
 		c, err = w.record.Chronicle(w.Context(), record.Filter{Name: "web"}, record.Span{}, 10)
 		w.Must(err)
 		if !c.Whole || lines(c.Items) != "delta web created" && lines(c.Items) != "delta web changed" {
-			w.Errorf("of one name, whole %v: %s", c.Whole, lines(c.Items))
+			w.Errorf("the chronicle of one name (whole: %v) has %s", c.Whole, lines(c.Items))
 		}
 		c, err = w.record.Chronicle(w.Context(), record.Filter{}, record.Span{From: begun.Add(-3 * time.Second), To: begun}, 10)
 		w.Must(err)
 		if !c.Whole || len(c.Items) != 4 { // the span includes both ends
-			w.Errorf("of three seconds, whole %v: %s", c.Whole, lines(c.Items))
+			w.Errorf("the chronicle of three seconds (whole: %v) has %s, want 4 items", c.Whole, lines(c.Items))
 		}
 		for name, span := range map[string]record.Span{"before": {To: begun.Add(-9 * time.Hour)}, "after": {From: time.Now().Add(time.Second)}} {
 			if c, err := w.record.Chronicle(w.Context(), record.Filter{}, span, 10); err != nil || !c.Whole || len(c.Items) > 0 {
-				w.Errorf("%s it all: %+v, %v", name, c, err)
+				w.Errorf("the chronicle %s all messages: %+v, %v; want none", name, c, err)
 			}
 		}
 		if _, err := w.record.Chronicle(w.Context(), record.Filter{Controllers: []string{"absent"}}, record.Span{}, 10); !errors.Is(err, record.ErrNotThere) {
-			w.Errorf("of an absent controller: %v", err)
+			w.Errorf("the chronicle of an absent controller: %v, want ErrNotThere", err)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestAChronicleShowsWhatIsMissing(t *testing.T) {
 		c, err := w.record.Chronicle(w.Context(), record.Filter{Namespace: "shop"}, record.Span{}, 10)
 		w.Must(err)
 		if len(c.Items) != 3 || c.Items[1].Noun != "gap" || c.Items[1].Gap == nil || c.Items[1].Gap.Reason != "the watcher was away" || !c.Items[1].Gap.Since.Equal(since) {
-			w.Errorf("it has %s: %+v", lines(c.Items), c.Items)
+			w.Errorf("the chronicle has %s, want a gap because the watcher was away: %+v", lines(c.Items), c.Items)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestWhatWasDecidedAboutAnObject(t *testing.T) {
 			got, err := w.record.Decided(w.Context(), ref, begun)
 			w.Must(err)
 			if lines(got) != want {
-				w.Errorf("of %v: %s, want %s", ref, lines(got), want)
+				w.Errorf("the decisions about %v are %s, want %s", ref, lines(got), want)
 			}
 		}
 		w.Wait(time.Second)
@@ -137,7 +137,7 @@ func TestNothingIsLostBetweenWhatIsThereAndWhatComes(t *testing.T) {
 			return nil
 		}))
 		if strings.Join(heard, " ") != "between" {
-			w.Errorf("heard of %v", heard)
+			w.Errorf("the tail has %v, want what happened between alone", heard)
 		}
 		broken := errors.New("broken")
 		if err := w.record.TailFrom(w.Context(), record.Filter{}, func() error { return broken }, nil); !errors.Is(err, broken) {

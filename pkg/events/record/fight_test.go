@@ -52,12 +52,12 @@ func TestAFightIsTold(t *testing.T) {
 				f := cause.Fight
 				switch {
 				case c.times == 0 && f != nil:
-					w.Errorf("a fight is told: %+v", f)
+					w.Errorf("the history has the fight %+v, want none", f)
 				case c.times == 0:
 				case f == nil:
-					w.Error("nothing is told")
+					w.Error("the history has no fight")
 				case f.Times != c.times || !slices.Equal(f.Fields, []string{"spec.replicas"}) || f.Hands[0].Manager != "pipeline" || f.Hands[1].Manager != "scaler":
-					w.Errorf("it is told as %+v, want %d times", f, c.times)
+					w.Errorf("the fight is %+v, want %d times", f, c.times)
 				}
 			})
 		})

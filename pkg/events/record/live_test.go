@@ -46,7 +46,7 @@ func TestTailShowsWhatIsWanted(t *testing.T) {
 			}
 		}
 		if err := w.record.Tail(w.Context(), record.Filter{Controllers: []string{"absent"}}, nil); !errors.Is(err, record.ErrNotThere) {
-			w.Errorf("of an absent controller: %v", err)
+			w.Errorf("the tail of an absent controller: %v, want ErrNotThere", err)
 		}
 	})
 }

@@ -26,10 +26,10 @@ func TestWhyLeadsBackToWhoBegan(t *testing.T) {
     asked by deployments.apps:shop/web changed by kubectl-scale
 `
 		if got := draw(c, ""); got != want {
-			w.Errorf("the pod was made\n%swant\n%s", got, want)
+			w.Errorf("the cause of the pod is\n%swant\n%s", got, want)
 		}
 		if began := c.Began(); began.Version.Object != web || began.Version.By.Manager != "kubectl-scale" {
-			w.Errorf("it began with %+v", began.Version)
+			w.Errorf("the chain of causes begins with %+v, want the scaling", began.Version)
 		}
 		c, err = w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Last: true})
 		w.Must(err)
@@ -56,10 +56,10 @@ func TestWhyADeletedPodIsReplaced(t *testing.T) {
     asked by deployments.apps:shop/web changed by kubectl-scale
 `
 		if got := draw(c, ""); got != want {
-			w.Errorf("the pod was made\n%swant\n%s", got, want)
+			w.Errorf("the cause of the pod is\n%swant\n%s", got, want)
 		}
 		if began := c.Began(); began.Version.Object != pod("a") || began.Version.Event != record.Leaving {
-			w.Errorf("it began with %+v", began.Version)
+			w.Errorf("the chain of causes begins with %+v, want the deletion of the pod", began.Version)
 		}
 	})
 }
@@ -111,10 +111,10 @@ func TestHistoryTellsNamesakesApart(t *testing.T) {
 		h, err = w.record.History(w.Context(), kinds.Deployments.Kind, web, 4)
 		w.Must(err)
 		if len(h.Versions) != 4 || !h.More || len(h.Versions[0].Changes) != 1 {
-			w.Errorf("the newest 4 are %+v", h.Versions)
+			w.Errorf("the newest 4 versions are %+v, want 4 with more before them", h.Versions)
 		}
 		if _, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("none"), 0); !errors.Is(err, record.ErrNotThere) {
-			w.Errorf("of nothing: %v", err)
+			w.Errorf("the history of an absent pod: %v, want ErrNotThere", err)
 		}
 	})
 }
@@ -155,13 +155,13 @@ func TestTheStateOfEveryMoment(t *testing.T) {
 		}
 		var early *record.BeforeRecord
 		if _, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Time: moments[0].time.Add(-time.Hour)}); !errors.As(err, &early) {
-			w.Errorf("before the record: %v", err)
+			w.Errorf("the state before the record: %v, want BeforeRecord", err)
 		}
 		if _, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Version: "7"}); !errors.As(err, &early) {
-			w.Errorf("a version before the record: %v", err)
+			w.Errorf("the state at a version before the record: %v, want BeforeRecord", err)
 		}
 		if _, err := w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{Time: time.Now().Add(time.Hour)}); err == nil {
-			w.Error("what is to come is on record")
+			w.Error("the state of a time to come is no error")
 		}
 	})
 }

@@ -55,7 +55,7 @@ func TestWhatIsKnownOfAnUnknownAuthor(t *testing.T) {
 			w.Must(err)
 			for i, v := range h.Versions {
 				if i > 0 && !strings.Contains(v.By.Unknown, want[i]) {
-					w.Errorf("of version %d of %s: %q, want %q", i, name, v.By.Unknown, want[i])
+					w.Errorf("version %d of %s is unknown because of %q, want %q", i, name, v.By.Unknown, want[i])
 				}
 			}
 		}
@@ -75,7 +75,7 @@ func TestAWriteWithoutItsTurnIsRemarkedUpon(t *testing.T) {
 		h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("a"), 2)
 		w.Must(err)
 		if ours, other := h.Versions[0].By, h.Versions[1].By; !strings.Contains(ours.Note, "no turn on record made it") || other.Note != "" || other.Manager != "kubelet" {
-			w.Errorf("said is %+v and %+v", ours, other)
+			w.Errorf("the authors are %+v and %+v, want a note that no turn made the first alone", ours, other)
 		}
 	})
 }
@@ -111,7 +111,7 @@ func TestWhatAChronicleSaysOfADelta(t *testing.T) {
 			"deleting: is being deleted @105 ()", "gone: gone @106 ()", created + ":  @107 ()",
 		}
 		if !slices.Equal(got, want) {
-			w.Errorf("it says\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			w.Errorf("the history is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	})
 }
@@ -142,13 +142,13 @@ func TestTheRecordIsReadAsFarBackAsItGoes(t *testing.T) {
 			w.SayUncounted(d)
 		}
 		if s, err = w.record.At(w.Context(), kinds.Pods.Kind, "", record.Moment{}); err != nil || len(s.Entries) != 152 || !s.Whole {
-			w.Errorf("with what a list finds: %+v, %v", s, err)
+			w.Errorf("the state with what a list found is %+v, %v; want 152 objects, whole", s, err)
 		}
 		w.Is(pod("still"), "kubelet", nil)
 		h, err := w.record.History(w.Context(), kinds.Pods.Kind, pod("still"), 0)
 		w.Must(err)
 		if len(h.Versions) != 2 || h.Versions[0].Sequence != first {
-			w.Errorf("its history is %+v", h.Versions)
+			w.Errorf("the history has the versions %+v, want 2", h.Versions)
 		}
 	})
 }
@@ -176,7 +176,7 @@ func TestGapsSinceAMoment(t *testing.T) {
 			}
 		}
 		if gaps, err := w.record.Gaps(w.Context(), web.Kind, time.Time{}); err != nil || len(gaps) > 0 {
-			w.Errorf("of a kind without: %v, %v", gaps, err)
+			w.Errorf("the gaps of a kind without gaps: %v, %v", gaps, err)
 		}
 	})
 }
@@ -202,17 +202,17 @@ func TestWhyAnExplanationEnds(t *testing.T) {
 		c, err := r.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
 		w.Must(err)
 		if !strings.Contains(c.Note, "of "+replicaSets+" is not kept any more") || c.Decision != nil || len(c.Causes) > 0 || c.Version.By.Controller != replicaSets {
-			w.Errorf("of a turn that is not kept: %q, %+v", c.Note, c)
+			w.Errorf("the cause of a version whose turn is not kept: %q, %+v", c.Note, c)
 		}
 		found := w.Delta(pod("found"), events.Is, "x", nil)
 		found.Sync = true
 		w.Say(found)
 		if c, err = w.record.Why(w.Context(), kinds.Pods.Kind, pod("found"), record.Question{}); err != nil || !strings.Contains(c.Note, "a list found it") {
-			w.Errorf("of what was found: %+v, %v", c, err)
+			w.Errorf("the cause of a version that a list found: %+v, %v", c, err)
 		}
 		for field, want := range map[string]string{"spec.nodename": "no version that is kept has that field", "metadata.name": "has not changed in any version on record"} {
 			if _, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("found"), record.Question{Field: field}); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), want) {
-				w.Errorf("of %s: %v, want %q", field, err, want)
+				w.Errorf("the cause of the field %s: %v, want %q", field, err, want)
 			}
 		}
 	})

@@ -49,7 +49,7 @@ func TestWhoItWas(t *testing.T) {
 		noted.By.Time, noted.Beside = together.By.Time, scaling.Beside
 		w.Say(noted)
 		if by := hand(); by.Manager != "" || by.Unknown == "" {
-			w.Errorf("who scaled it is taken for who noted something on it: %+v", by)
+			w.Errorf("the author of a note is taken for the author of the scaling, which managedFields has, too: %+v", by)
 		}
 		two := w.Delta(web, events.Is, events.FieldManager, replicas(4))
 		two.By.Time = together.By.Time
@@ -67,7 +67,7 @@ func TestWhoItWas(t *testing.T) {
 		found.Sync = true
 		w.Say(found)
 		if by := hand(); by.Manager != "" || !strings.Contains(by.Unknown, "carol") {
-			w.Errorf("what a list has found: %+v", by)
+			w.Errorf("the author of a version that a list found is %+v, want unknown, with carol named", by)
 		}
 		turn := w.Decide(deployments, web, "without effect", nil)
 		stood := w.Delta(web, events.Is, events.FieldManager, replicas(9))
@@ -105,10 +105,10 @@ func TestReportsAreFollowedWhenThatIsAskedFor(t *testing.T) {
 			c, err := w.record.Why(w.Context(), kinds.Deployments.Kind, web, record.Question{Last: true, Reports: follow})
 			w.Must(err)
 			if got := draw(c, ""); got != want {
-				w.Errorf("reports %v:\n%swant\n%s", follow, got, want)
+				w.Errorf("with reports %v the cause is\n%swant\n%s", follow, got, want)
 			}
 			if began := c.Began(); began.Version.By.Manager != "kubectl-scale" {
-				w.Errorf("it began with %+v", began.Version)
+				w.Errorf("the chain of causes begins with %+v, want the scaling", began.Version)
 			}
 		}
 	})

@@ -37,10 +37,10 @@ func TestWhyTellsTheNewestOfWhatAsked(t *testing.T) {
     asked by deployments.apps:shop/web changed by kubectl-scale
 `
 		if got := draw(c, ""); got != want {
-			w.Errorf("the pod was made\n%swant\n%s", got, want)
+			w.Errorf("the cause of the pod is\n%swant\n%s", got, want)
 		}
 		if len(c.Causes) > 0 && c.Causes[0].Version.ResourceVersion != fmt.Sprint(w.Version-1) {
-			w.Errorf("it was asked for by version %s, want %d", c.Causes[0].Version.ResourceVersion, w.Version-1)
+			w.Errorf("the cause is version %s, want %d", c.Causes[0].Version.ResourceVersion, w.Version-1)
 		}
 	})
 }
@@ -64,10 +64,10 @@ func TestWhyLeadsBackToADeletion(t *testing.T) {
   wanted since deployments.apps:shop/web deleting by unknown
 `
 		if got := draw(c, ""); got != want {
-			w.Errorf("the set changed\n%swant\n%s", got, want)
+			w.Errorf("the cause of the set's change is\n%swant\n%s", got, want)
 		}
 		if began := c.Began(); began.Version.Event != record.Leaving {
-			w.Errorf("it began with %+v", began.Version)
+			w.Errorf("the chain of causes begins with %+v, want the deletion", began.Version)
 		}
 	})
 }
@@ -85,10 +85,10 @@ func TestWhyGoesBackToTheFirstWordOfAnEnd(t *testing.T) {
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{})
 		w.Must(err)
 		if got, want := draw(c, ""), "pods:shop/a gone by unknown\n  ordered by pods:shop/a deleting by unknown\n"; got != want {
-			w.Fatalf("the pod went\n%swant\n%s", got, want)
+			w.Fatalf("the cause of the pod's end is\n%swant\n%s", got, want)
 		}
 		if got := c.Causes[0].Version.ResourceVersion; got != fmt.Sprint(first) {
-			w.Errorf("it was ordered by version %s, want %d", got, first)
+			w.Errorf("the deletion was ordered by version %s, want %d", got, first)
 		}
 	})
 }
@@ -120,10 +120,10 @@ func TestWhyCountsWhatAskedAlike(t *testing.T) {
 			w.Fatalf("the pod was made\n%swant\n%s", got, want)
 		}
 		if c.Causes[0].Like != 2 || c.Causes[1].Like != 0 {
-			w.Errorf("asked in the same way: %d and %d, want 2 and 0", c.Causes[0].Like, c.Causes[1].Like)
+			w.Errorf("like causes: %d and %d, want 2 and 0", c.Causes[0].Like, c.Causes[1].Like)
 		}
 		if began := c.Began(); began.Version.By.Manager != "kubectl-scale" {
-			w.Errorf("it began with %+v", began.Version)
+			w.Errorf("the chain of causes begins with %+v, want the scaling", began.Version)
 		}
 	})
 }
@@ -142,7 +142,7 @@ func TestWhyAFieldIsOfOneObject(t *testing.T) {
 		c, err := w.record.Why(w.Context(), kinds.Pods.Kind, pod("a"), record.Question{Field: "spec.nodeName"})
 		w.Must(err)
 		if got := c.Version.ResourceVersion; got != fmt.Sprint(created) {
-			w.Errorf("it is so since version %s, want %d: %s", got, created, draw(c, ""))
+			w.Errorf("the field is so since version %s, want %d: %s", got, created, draw(c, ""))
 		}
 	})
 }

@@ -25,7 +25,7 @@ func TestAGapIsWritten(t *testing.T) {
 		"changes of pods between an unknown time and 2026-11-21T15:00:00Z may be missing: away":      {Kind: "pods", Reason: "away", Until: at},
 	} {
 		if g.String() != want {
-			t.Errorf("it is written as %s, want %s", g, want)
+			t.Errorf("the gap is written as %s, want %s", g, want)
 		}
 	}
 }
@@ -49,11 +49,11 @@ func TestTheMomentOfAState(t *testing.T) {
 		}
 		for want, at := range map[string]record.Moment{"is gone since " + ended.Format(time.RFC3339): {}, "was gone at " + later.String() + ", since " + ended.Format(time.RFC3339): later} {
 			if _, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("a"), at); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), want) {
-				w.Errorf("of what is gone: %v, want %q", err, want)
+				w.Errorf("the state of an object that is gone: %v, want %q", err, want)
 			}
 		}
 		if _, err := w.record.One(w.Context(), kinds.Pods.Kind, pod("never"), record.Moment{}); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), "no delta of it is kept") {
-			w.Errorf("of what never was: %v", err)
+			w.Errorf("the state of an object that never was: %v, want ErrNotThere", err)
 		}
 	})
 }
@@ -105,12 +105,12 @@ func TestAFailureIsInTheChronicle(t *testing.T) {
 		}
 		want := "outcome true of turn 1: 1 applied 1 refused: exceeded quota|outcome false of turn 1: 1 applied|turn false write: too few Pods (1 × create)"
 		if strings.Join(got, "|") != want {
-			w.Errorf("it has\n%s\nwant\n%s", strings.Join(got, "|"), want)
+			w.Errorf("the chronicle has\n%s\nwant\n%s", strings.Join(got, "|"), want)
 		}
 		s, err := w.standing.Running(w.Context())
 		w.Must(err)
 		if s.Replicas != 0 {
-			w.Errorf("of nothing reported: %+v", s)
+			w.Errorf("without reports Running is %+v, want no replica", s)
 		}
 		_, err = w.Bus.Put(w.Context(), events.Message{Subject: subject.StatusSubject, Data: []byte("no JSON")}, "report")
 		w.Must(err)
@@ -151,7 +151,7 @@ func TestAKeyWithItsKindStands(t *testing.T) {
 		s, err := w.standing.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
 		w.Must(err)
 		if s.Key != key || len(s.Turns) != 1 || s.Turns[0].Because != "its owner is gone" {
-			w.Errorf("it stands at %+v", s)
+			w.Errorf("the standing is %+v, want the turn because the owner is gone", s)
 		}
 		got, err := w.record.Decided(w.Context(), webSet, time.Time{})
 		w.Must(err)
@@ -167,7 +167,7 @@ func TestAHandlerEndsATail(t *testing.T) {
 		broken := errors.New("the pipe is closed")
 		err := w.record.TailFrom(w.Context(), record.Filter{}, func() error { w.Is(pod("a"), "x", nil); return nil }, func(record.Happening) error { return broken })
 		if !errors.Is(err, broken) {
-			w.Errorf("it ends with %v", err)
+			w.Errorf("the tail ends with %v, want the handler's error", err)
 		}
 		synctest.Wait()
 	})
@@ -210,7 +210,7 @@ func TestAuthorsAreThoseOfTheHistories(t *testing.T) {
 		}
 		w.Wait(time.Second)
 		if _, err := record.New(&memory.Cut{NotaryBus: w.Bus, Call: 1}).Authors(w.Context(), kinds.Pods.Kind, s.Entries); !errors.Is(err, memory.ErrCut) {
-			w.Errorf("with the connection cut: %v", err)
+			w.Errorf("the authors with the connection cut: %v, want ErrCut", err)
 		}
 	})
 }

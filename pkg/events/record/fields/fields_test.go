@@ -49,10 +49,10 @@ func TestApartNamesTheValues(t *testing.T) {
 		{"spec.list", nil, []any{1.0}},
 	}
 	if got := fields.Apart(was, is); !reflect.DeepEqual(got, want) {
-		t.Errorf("apart are\n%+v, want\n%+v", got, want)
+		t.Errorf("the differing fields are\n%+v, want\n%+v", got, want)
 	}
 	if got := fields.Apart(is, is); got != nil {
-		t.Errorf("of the same apart are %+v", got)
+		t.Errorf("a tree differs from itself in %+v", got)
 	}
 }
 
@@ -70,10 +70,10 @@ func TestDiffOfTheSameIsNothing(t *testing.T) {
 			return
 		}
 		if got := fields.Diff(fields.Tree{"list": there}, fields.Tree{"list": back}); len(got) > 0 {
-			t.Fatalf("the order of names shows: %+v", got)
+			t.Fatalf("lists in another order of names differ in %+v", got)
 		}
 		if got := fields.Diff(fields.Tree{"list": there}, fields.Tree{}); len(got) != 1 {
-			t.Fatalf("what went is %+v", got)
+			t.Fatalf("a list that is gone makes the changes %+v, want 1", got)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestBodiesOfEveryForm(t *testing.T) {
 	} {
 		got, err := fields.Of(kinds.Pods.Kind, d)
 		if err != nil || got["kind"] != "Pod" || got["apiVersion"] != "v1" || got["metadata"].(map[string]any)["name"] != "a" {
-			t.Errorf("%s: %v, %v", name, got, err)
+			t.Errorf("%s: the fields are %v, %v; want those of Pod a", name, got, err)
 		}
 		if spec, there := got["spec"].(map[string]any); there != (name == "protobuf") || there && spec["nodeName"] != "n" {
 			t.Errorf("%s: the spec is %v", name, spec)
@@ -134,7 +134,7 @@ func TestABodyWithBadPartsIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := fields.Of(kind, events.Delta{Form: kinds.Full, ContentType: kinds.Protobuf, Body: body}); err == nil || got != nil {
-		t.Errorf("it is read as %v", got)
+		t.Errorf("a broken body is decoded as %v", got)
 	}
 }
 

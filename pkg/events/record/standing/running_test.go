@@ -63,7 +63,7 @@ func TestStalledControllersAreInTheLags(t *testing.T) {
 		s, err := w.standing.Standing(w.Context(), kinds.Pods.Kind, pod("a"), replicaSets)
 		w.Must(err)
 		if at := slices.IndexFunc(lags, func(l standing.Lag) bool { return l.Unwatched != nil }); at < 0 || lags[at].Unwatched.Reason != "forbidden" || s.Unwatched == nil {
-			w.Errorf("what cannot be watched is in the lags at %d, and in %+v", at, s)
+			w.Errorf("a kind that cannot be watched is entry %d of the lags, and in the standing %+v", at, s)
 		}
 		time.Sleep(report.Age) // virtual
 		expect("when the reports are old", "reconcilers: "+none, none)
@@ -75,9 +75,9 @@ func TestAReportIsSmall(t *testing.T) {
 	long := report.Stall{Controller: "c", Condition: report.BusRefuses, Detail: strings.Repeat("x", 1<<20)}
 	m, err := report.Report{Replica: "a", Stalled: []report.Stall{long}}.Encode()
 	if err != nil || len(m.Data) > 1000 {
-		t.Errorf("a report takes %d bytes: %v", len(m.Data), err)
+		t.Errorf("a report takes %d bytes (%v), want 1000 at most", len(m.Data), err)
 	}
 	if r, err := report.DecodeReport(m); err != nil || len(r.Stalled) != 1 || r.Stalled[0].Condition != report.BusRefuses {
-		t.Errorf("it is read as %+v: %v", r, err)
+		t.Errorf("the report is decoded as %+v: %v", r, err)
 	}
 }

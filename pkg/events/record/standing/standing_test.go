@@ -25,10 +25,10 @@ func TestStandingSaysWhatIsAwaited(t *testing.T) {
 		s, err := w.standing.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, replicaSets)
 		w.Must(err)
 		if len(s.Turns) != 1 || s.Turns[0].Turn != turn || s.Turns[0].Outcome != nil || s.Wake == nil || s.Wake.Because != "it will be available" || s.Object == nil {
-			w.Errorf("it stands at %+v", s)
+			w.Errorf("the standing is %+v, want the turn without an outcome, and the wake", s)
 		}
 		if _, err := w.standing.Standing(w.Context(), kinds.ReplicaSets.Kind, webSet, "absent"); !errors.Is(err, record.ErrNotThere) || !strings.Contains(err.Error(), replicaSets) {
-			w.Errorf("of an absent controller: %v", err)
+			w.Errorf("the standing with an absent controller: %v, want an error that names the known one", err)
 		}
 	})
 }
@@ -125,14 +125,14 @@ func TestLagsAreOfReadersAtWork(t *testing.T) {
 		s, err := w.standing.Standing(w.Context(), kinds.Pods.Kind, pod("b"), replicaSets)
 		w.Must(err)
 		if s.Looked == nil || s.Looked.Answered != 1 || s.Looked.Position != 2 || s.Looked.Pending != 1 {
-			w.Errorf("it has looked at %+v", s.Looked)
+			w.Errorf("the last look is %+v, want up to 1 of 2, with 1 pending", s.Looked)
 		}
 		stop()
 		synctest.Wait()
 		lags, err = w.standing.Lags(w.Context())
 		w.Must(err)
 		if slices.ContainsFunc(lags, func(l standing.Lag) bool { return l.Stream == "EV_pods" && l.Consumer != "" }) {
-			w.Errorf("of readers that have ended the lags are %+v", lags)
+			w.Errorf("readers that have ended are in the lags %+v", lags)
 		}
 	})
 }
