@@ -61,7 +61,7 @@ func TestOnlyHeld(t *testing.T) {
 		"a forged reason": {[]Result{{Status: Refused, Code: 403, Reason: Held}}, false},
 	} {
 		if got := (Outcome{Results: c.results}).OnlyHeld(); got != c.want {
-			t.Errorf("%s: %t", what, got)
+			t.Errorf("%s: OnlyHeld is %t, want %t", what, got, c.want)
 		}
 	}
 }

@@ -50,10 +50,10 @@ func TestEveryMissingMessageIsNoticed(t *testing.T) {
 				lost = lost || op != 'm'
 			}
 			if (len(found) == 1) != lost || len(found) > 1 {
-				t.Errorf("without messages %d to %d (%s): found %v", from+1, to+1, ops[from:to+1], found)
+				t.Errorf("without messages %d to %d (%s) the chain finds %v, want one hole exactly if more than marks are lost", from+1, to+1, ops[from:to+1], found)
 			}
 			if len(found) == 1 && (found[0].From > uint64(from+1) && ops[from] != 'm' || found[0].To > uint64(to+1)) {
-				t.Errorf("without messages %d to %d: found %v", from+1, to+1, found)
+				t.Errorf("without messages %d to %d the chain finds %v, want a hole that begins and ends there", from+1, to+1, found)
 			}
 		}
 	}

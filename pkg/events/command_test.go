@@ -46,7 +46,7 @@ func TestWhichCommandsAreSpecial(t *testing.T) {
 		"reasons":      {query.NotToBeSigned, query.NoKey, query.NoToken, query.OtherAccount, query.NoMatch, query.NoSubresource, BadSignature},
 	} {
 		if slices.Sort(names); len(slices.Compact(names)) != map[string]int{"subresources": 12, "reasons": 7}[what] || names[0] == "" {
-			t.Errorf("of the %s two are the same, or one is empty: %v", what, names)
+			t.Errorf("two of the %s are the same, or one is empty: %v", what, names)
 		}
 	}
 }
@@ -74,10 +74,10 @@ func TestHowLongAKeyBacksOff(t *testing.T) {
 		}
 	}
 	if got := Backoff(3, time.Second, 4*time.Second); got != 4*time.Second {
-		t.Errorf("it waits %v", got)
+		t.Errorf("the back-off is %v, want 4s", got)
 	}
 	if got := Backoff(1, time.Minute, time.Second); got != time.Second {
-		t.Errorf("with a longest wait that is shorter than the first it waits %v", got)
+		t.Errorf("with a maximum below the first back-off it is %v, want 1s", got)
 	}
 }
 
@@ -96,10 +96,10 @@ func TestWhichEpochsAreOver(t *testing.T) {
 		}
 	}
 	if got := (Epochs{"a": 2, "b": 7, "c": 3}).Newest(); got != 7 {
-		t.Errorf("the newest is %d", got)
+		t.Errorf("the newest epoch is %d, want 7", got)
 	}
 	if got := (Epochs{}).Newest(); got != 0 {
-		t.Errorf("of none the newest is %d", got)
+		t.Errorf("the newest of no epochs is %d, want 0", got)
 	}
 }
 
@@ -125,10 +125,10 @@ func TestWhatMakesTheSameRequests(t *testing.T) {
 		seen[digest] = what
 	}
 	if other := of(func(c *Command) { c.Name = "b" }); Digest([]Command{plain, other}) == Digest([]Command{other, plain}) {
-		t.Error("in another order the requests are the same")
+		t.Error("the digest does not depend on the order of the commands")
 	}
 	if told := of(func(c *Command) { c.OnFailed = &Notice{Message: strings.Repeat("x", 9)} }); Digest([]Command{told}) != Digest([]Command{plain}) {
-		t.Error("what is told makes another request")
+		t.Error("the digest depends on a command's Event")
 	}
 }
 

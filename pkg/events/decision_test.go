@@ -32,7 +32,7 @@ func TestADecisionIsWrittenAsTheTurnHasIt(t *testing.T) {
 			fill(r, reflect.ValueOf(&turn).Elem().FieldByName(field))
 		}
 		if got, want := string(turn.AppendDecision(nil)), written(t, turn); got != want {
-			r.Fatalf("it is written\n%s, want\n%s", got, want)
+			r.Fatalf("the decision is written\n%s, want\n%s", got, want)
 		}
 	})
 }
@@ -79,6 +79,6 @@ func TestADecisionThatCannotBeWrittenMatchesNone(t *testing.T) {
 	far := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	turn := events.Turn{Because: "it is late", WakeAt: &far}
 	if text := turn.AppendDecision(nil); json.Valid(append(append([]byte("{"), text...), '}')) {
-		t.Errorf("it is written as %s", text)
+		t.Errorf("a decision that JSON cannot have is written as %s", text)
 	}
 }

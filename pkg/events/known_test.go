@@ -23,7 +23,7 @@ func TestNothingIsKnownBeforeItIs(t *testing.T) {
 	} {
 		o := Outcome{Decided: by.Add(c.decided), At: by.Add(c.at)}
 		if got := o.Ahead(by); got != c.ahead {
-			t.Errorf("%s: it is ahead: %v", c.what, got)
+			t.Errorf("%s: the outcome is ahead: %v, want %v", c.what, got, c.ahead)
 		}
 		known := o.KnownBy(by)
 		if !known.Decided.Equal(by.Add(c.knownDecided)) || !known.At.Equal(by.Add(c.knownAt)) {

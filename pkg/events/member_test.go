@@ -36,6 +36,6 @@ func TestMembersAreAsTheyAreWritten(t *testing.T) {
 		}
 	}
 	if v, err := events.ValueOf(json.RawMessage(`{"a":[1,"b",null]}`)); err != nil || !reflect.DeepEqual(v, map[string]any{"a": []any{1.0, "b", nil}}) {
-		t.Errorf("%v, %v", v, err)
+		t.Errorf("the value is %v, %v; want a list", v, err)
 	}
 }

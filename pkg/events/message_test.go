@@ -223,7 +223,7 @@ func TestBodiesRoundTrip(t *testing.T) {
 	for contentType, body := range map[string][]byte{kinds.Protobuf: body, kinds.JSON: mustJSON(t, pod)} {
 		got, err := kinds.Decode(kinds.Pods.Kind, contentType, body)
 		if err != nil {
-			t.Fatalf("%s: %v", contentType, err)
+			t.Fatalf("decode the %s: %v", contentType, err)
 		}
 		if p, ok := got.(*corev1.Pod); !ok || !reflect.DeepEqual(p.ObjectMeta, pod.ObjectMeta) || p.Spec.NodeName != "n" {
 			t.Errorf("%s: %+v came back as %+v", contentType, pod, got)
@@ -280,7 +280,7 @@ func TestADigestIsOfTheRequests(t *testing.T) {
 	told := deletion("u", "1")
 	told.OnApplied = &events.Notice{}
 	if events.Digest([]events.Command{told}) != one {
-		t.Error("what is told of a request counts")
+		t.Error("the digest depends on a command's Event")
 	}
 	create := deletion("u", "1")
 	create.Body = []byte(`{}`)

@@ -26,11 +26,11 @@ func TestWhatAnOutcomeConcerns(t *testing.T) {
 		"services": {"services", "pods", "configmaps"},
 	} {
 		if got := Concerns(own, results); !cmp.Equal(got, want) {
-			t.Errorf("of %q: %v, want %v", own, got, want)
+			t.Errorf("the concerns of %q are %v, want %v", own, got, want)
 		}
 	}
 	if got := Concerns("", nil); got != nil {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("the concerns of no results are %v, want none", got)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestAmbiguousBodiesAreRefused(t *testing.T) {
 	} {
 		var turn events.Turn
 		if err := events.DecodeJSON(events.Message{Data: []byte(text)}, &turn); err == nil {
-			t.Errorf("%s: it is read as %+v", what, turn)
+			t.Errorf("%s: it is decoded as the turn %+v", what, turn)
 		}
 	}
 	for what, text := range map[string]string{
@@ -35,7 +35,7 @@ func TestAmbiguousBodiesAreRefused(t *testing.T) {
 	} {
 		var outcome events.Outcome
 		if err := events.DecodeJSON(events.Message{Data: []byte(text)}, &outcome); err == nil {
-			t.Errorf("%s: it is read as %+v", what, outcome)
+			t.Errorf("%s: it is decoded as the outcome %+v", what, outcome)
 		}
 	}
 }
@@ -48,6 +48,6 @@ func TestUnknownKeysArePassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if turn.Controller != "c" || len(turn.Commands) != 1 || turn.Commands[0].Name != "a" {
-		t.Errorf("it is read as %+v", turn)
+		t.Errorf("the turn is decoded as %+v, want controller c with one command", turn)
 	}
 }

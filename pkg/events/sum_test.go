@@ -73,7 +73,7 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 			t.Fatalf("bit %d is %d bits beyond the message", bit, beyond)
 		}
 		if d, err := events.DecodeDelta(ref, damaged); !errors.Is(err, events.ErrDamaged) {
-			t.Fatalf("with bit %d turned it decodes as %+v, %v", bit, d, err)
+			t.Fatalf("with bit %d flipped the message is decoded as %+v, %v; want ErrDamaged", bit, d, err)
 		}
 	}
 	size := func(m events.Message) int { // in bits
@@ -108,13 +108,13 @@ func TestWhatTheBusDoesToAMessageIsNoDamage(t *testing.T) {
 		changed.Header = maps.Clone(m.Header)
 		change(&changed)
 		if _, err := events.DecodeDelta(ref, changed); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: decode: %v, want no error", name, err)
 		}
 	}
 	cut := m
 	cut.Data = nil
 	if err := events.Verify(cut); !errors.Is(err, events.ErrDamaged) {
-		t.Errorf("without the body that it had: %v", err)
+		t.Errorf("a message without the body that it had: %v, want ErrDamaged", err)
 	}
 	set := events.Seal(events.Message{Subject: "sched.c.0.pods.default.a", Header: map[string][]string{"Content-Type": {kinds.JSON}}, Data: []byte("{}")})
 	set.Subject = "wake.c.0.pods.default.a"
@@ -136,14 +136,14 @@ func TestMessagesOfOlderVersionsHaveNoSums(t *testing.T) {
 	ref, m := aDelta(10)
 	delete(m.Header, events.HeaderSum)
 	if err := events.Verify(m); !errors.Is(err, events.ErrDamaged) {
-		t.Errorf("with one sum of two: %v", err)
+		t.Errorf("a message with one sum of two: %v, want ErrDamaged", err)
 	}
 	delete(m.Header, events.HeaderBodySum)
 	if _, err := events.DecodeDelta(ref, m); err != nil || m.Sealed() {
-		t.Errorf("without sums: %v", err)
+		t.Errorf("a message without sums: %v, want no error", err)
 	}
 	if err := events.DecodeJSON(events.Message{Sequence: 3, Data: []byte("{}")}, &events.Turn{}); !errors.Is(err, events.ErrDamaged) {
-		t.Errorf("without any header: %v", err)
+		t.Errorf("a message without any header: %v, want ErrDamaged", err)
 	}
 }
 

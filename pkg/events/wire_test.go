@@ -52,7 +52,7 @@ func TestADeltaOnTheWire(t *testing.T) {
 	}
 	d, err := events.DecodeDelta(full().Ref, m)
 	if err != nil || !reflect.DeepEqual(d, full()) {
-		t.Errorf("it is read as %+v (%v)\nwant %+v", d, err, full())
+		t.Errorf("the delta is decoded as %+v (%v)\nwant %+v", d, err, full())
 	}
 }
 
@@ -78,7 +78,7 @@ func TestMalformedHeadersAreNamed(t *testing.T) {
 		m := events.EncodeDelta(full())
 		m.Header[header] = []string{largest}
 		if _, err := events.DecodeDelta(full().Ref, m); err != nil {
-			t.Errorf("%s: %v", header, err)
+			t.Errorf("%s: decode the largest value: %v", header, err)
 		}
 	}
 }
@@ -92,16 +92,16 @@ func TestWhatIsStoredAsJSON(t *testing.T) {
 	}
 	var wake events.Wake
 	if err := events.DecodeJSON(m, &wake); err != nil || wake.Controller != "c" {
-		t.Errorf("it is read as %+v, %v", wake, err)
+		t.Errorf("the wake is decoded as %+v, %v; want controller c", wake, err)
 	}
 	if m, err := events.EncodeJSON(events.Wake{}, events.Trace{}); err != nil || len(m.Header) != 1 {
-		t.Errorf("without a trace the headers are %v, %v", m.Header, err)
+		t.Errorf("without a trace the headers are %v, %v; want one", m.Header, err)
 	}
 	if m, err := events.EncodeJSON(func() {}, trace); err == nil || m.Header != nil {
-		t.Errorf("what cannot be written is %+v", m)
+		t.Errorf("a value that JSON cannot have is encoded as %+v", m)
 	}
 	if got := events.TraceOf(map[string][]string{events.HeaderTraceWrites: {"22"}, events.HeaderTraceBegan: {"23"}}); got != (events.Trace{}) {
-		t.Errorf("without a parent the trace is %+v", got)
+		t.Errorf("without a parent the trace is %+v, want none", got)
 	}
 	sealed := events.Seal(m)
 	sealed.Data = append(slices.Clone(sealed.Data), ' ')
@@ -193,7 +193,7 @@ func TestWhichTurnAnOutcomeIsOf(t *testing.T) {
 	} {
 		o := events.Outcome{Turn: 7, Decided: c.outcome}
 		if got := o.IsOf(c.sequence, c.turn); got != c.want {
-			t.Errorf("%s: %t", name, got)
+			t.Errorf("%s: the outcome is of the turn: %t, want %t", name, got, c.want)
 		}
 	}
 	if o.Ahead(dawn.Add(-time.Second)) || !o.Ahead(dawn.Add(-time.Second-1)) {
@@ -201,7 +201,7 @@ func TestWhichTurnAnOutcomeIsOf(t *testing.T) {
 	}
 	late := events.Outcome{At: dawn.Add(-time.Hour), Decided: dawn}
 	if !late.Ahead(dawn.Add(-2 * time.Second)) {
-		t.Error("it was decided later than it was known")
+		t.Error("Ahead is false for an outcome that was decided later")
 	}
 	known := o.KnownBy(dawn.Add(-1))
 	if !known.At.Equal(dawn.Add(-1)) || !known.Decided.Equal(dawn.Add(-1)) {
@@ -213,10 +213,10 @@ func TestWhichTurnAnOutcomeIsOf(t *testing.T) {
 		}
 	}
 	if got := o.Noted(dawn.Add(1)); !got.Equal(dawn) {
-		t.Errorf("noted is %v", got)
+		t.Errorf("the noted time is %v, want when it was decided", got)
 	}
 	if got := (events.Outcome{}).Noted(dawn); !got.Equal(dawn) {
-		t.Errorf("of no moment, noted is %v", got)
+		t.Errorf("an outcome without a time has the noted time %v, want the given one", got)
 	}
 	forged := []events.Result{{Status: events.Refused, Reason: events.BadSignature}}
 	for _, c := range []struct {
@@ -254,10 +254,10 @@ func TestAMarkWithoutALink(t *testing.T) {
 	var c events.Chain
 	c.Next(events.Message{Sequence: 1}, events.Delta{Op: events.Is})
 	if hole, ok := c.Next(events.Message{Sequence: 2}, events.Delta{Op: events.Mark}); !ok {
-		t.Errorf("a mark has a hole before it: %+v", hole)
+		t.Errorf("a mark has the hole %+v before it, want none", hole)
 	}
 	if hole, ok := c.Next(events.Message{Sequence: 4}, events.Delta{Op: events.Is, After: events.Link{Sequence: 3}}); ok || hole.From != 2 || hole.To != 3 {
-		t.Errorf("what is missing behind it is %+v, %t", hole, ok)
+		t.Errorf("the hole behind it is %+v, %t; want 2 to 3", hole, ok)
 	}
 }
 
@@ -279,7 +279,7 @@ func TestACensusOnTheWire(t *testing.T) {
 		}
 	}
 	if got := tally.Census().Of("pods"); got != 14468666021201374654 {
-		t.Errorf("of pods it adds %d", got)
+		t.Errorf("the census of pods adds %d, want 14468666021201374654", got)
 	}
 	if got := (events.Census{Known: true, Digest: 7}).Of("pods"); got != 0 {
 		t.Errorf("no objects add %d", got)

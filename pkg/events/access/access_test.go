@@ -99,7 +99,7 @@ func TestWhatIsLentIsUsed(t *testing.T) {
 	} {
 		line := regexp.MustCompile(`(?m)^ *\{service: "` + regexp.QuoteMeta(question) + `".*$`).FindString(text)
 		if line == "" || strings.Contains(line, "response_threshold") != (want != "") || !strings.Contains(line, want) {
-			t.Errorf("for the answers to %s it is waited as in %q, want %s", question, line, want)
+			t.Errorf("the account lets the answers to %s wait as in %q, want %s", question, line, want)
 		}
 	}
 }

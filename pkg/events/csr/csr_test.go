@@ -117,13 +117,13 @@ func TestRead(t *testing.T) {
 	}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
 	if r, err := csr.Read(append([]byte("words\n"), block("CERTIFICATE REQUEST", der)...)); err != nil || r.Subject.CommonName != "system:node:n1" {
-		t.Errorf("it reads %+v, %v", r, err)
+		t.Errorf("the request is read as %+v, %v; want that of system:node:n1", r, err)
 	}
 	for what, text := range map[string][]byte{
 		"none": nil, "no PEM": []byte("x"), "of another kind": block("NEW CERTIFICATE REQUEST", der), "damaged": block("CERTIFICATE REQUEST", der[1:]),
 	} {
 		if r, err := csr.Read(text); err == nil {
-			t.Errorf("%s: it reads %+v", what, r)
+			t.Errorf("%s: it is read as the request %+v", what, r)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestRead(t *testing.T) {
 func TestUsages(t *testing.T) {
 	key, more, err := csr.Usages([]certificatesv1.KeyUsage{"s/mime", "client auth", "digital signature", "signing", "email protection", "server auth", "cert sign"})
 	if want := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageEmailProtection}; err != nil || key != x509.KeyUsageDigitalSignature|x509.KeyUsageCertSign || !slices.Equal(more, want) {
-		t.Errorf("they are %v and %v, %v, want %v", key, more, err, want)
+		t.Errorf("the usages are %v and %v, %v; want %v", key, more, err, want)
 	}
 	if key, more, err := csr.Usages(nil); err != nil || key != 0 || len(more) > 0 {
 		t.Errorf("none are %v, %v, %v", key, more, err)
@@ -145,7 +145,7 @@ func TestUsages(t *testing.T) {
 func TestSigners(t *testing.T) {
 	want := []string{"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kube-apiserver-client", "kubernetes.io/legacy-unknown"}
 	if !reflect.DeepEqual(csr.Signers(), want) {
-		t.Errorf("they are %v", csr.Signers())
+		t.Errorf("the signers are %v, want those of Kubernetes", csr.Signers())
 	}
 	for _, signer := range csr.Signers() {
 		if csr.Violation(signer, asks(nil), nil) == "unrecognized signerName: "+signer {

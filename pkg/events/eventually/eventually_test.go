@@ -38,13 +38,13 @@ func TestBound(t *testing.T) {
 		at := time.Now().Add(time.Second)
 		due := func() bool { return !time.Now().Before(at) }
 		if text, took := failure(func(t testing.TB) { eventually.True(t, time.Minute, "it is time", due) }); text != "" || took > time.Second+20*time.Millisecond {
-			t.Errorf("after %v: %q", took, text)
+			t.Errorf("True ends after %v with %q, want when the condition holds", took, text)
 		}
 		text, took := failure(func(t testing.TB) {
 			eventually.True(t, time.Minute, "it rains", func() bool { return false })
 		})
 		if text != "not within 1m0s: it rains" || took < time.Minute || took > time.Minute+40*time.Millisecond {
-			t.Errorf("after %v: %q", took, text)
+			t.Errorf("True ends after %v with %q, want the failure after a minute", took, text)
 		}
 	})
 }
@@ -56,10 +56,10 @@ func TestComplete(t *testing.T) {
 		missing := func() string { asked = max(asked-1, 0); return fmt.Sprint(asked, " pods") }
 		text, _ := failure(func(t testing.TB) { eventually.Complete(t, time.Second, "all run", missing) })
 		if text != "not within 1s: all run: 0 pods" {
-			t.Errorf("it fails with %q", text)
+			t.Errorf("Complete fails with %q, want what was missing last", text)
 		}
 		if text, _ = failure(func(t testing.TB) { eventually.Complete(t, time.Second, "all run", func() string { return "" }) }); text != "" {
-			t.Errorf("nothing is missing, and it fails with %q", text)
+			t.Errorf("Complete fails with %q, and nothing is missing", text)
 		}
 	})
 }

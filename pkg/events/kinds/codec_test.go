@@ -66,7 +66,7 @@ func TestBodiesAreRead(t *testing.T) {
 func TestKindsAreFoundByName(t *testing.T) {
 	for _, want := range []kinds.Kind{kinds.Pods.Kind, kinds.Deployments.Kind, kinds.Secrets.Kind, kinds.StorageVersions.Kind} {
 		if got, known := kinds.Lookup(want.Name); !known || got != want {
-			t.Errorf("%s: %+v, %t", want.Name, got, known)
+			t.Errorf("Lookup of %s: %+v, %t", want.Name, got, known)
 		}
 	}
 	if got, known := kinds.Lookup("widgets.example.com"); known {

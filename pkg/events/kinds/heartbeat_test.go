@@ -32,7 +32,7 @@ func TestSignsOfLife(t *testing.T) {
 		"a pod":                     {&corev1.Pod{}, false},
 	} {
 		if heartbeat, ok := kinds.Heartbeat(c.object); ok != c.want || ok && !heartbeat.Time.Equal(at) {
-			t.Errorf("%s: %v, %v", name, heartbeat, ok)
+			t.Errorf("%s: the heartbeat is %v, %v; want one: %t", name, heartbeat, ok, c.want)
 		}
 	}
 	if !kinds.IsHeartbeat(kinds.Leases.Name) || kinds.IsHeartbeat(kinds.Nodes.Name) {

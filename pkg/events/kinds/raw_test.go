@@ -109,11 +109,11 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 	for name, body := range map[string][]byte{"without its beginning": pod[4:], "cut": pod[:len(pod)-1], "a type that is cut": []byte("k8s\x00\x0a\x02\x0a\x09")} {
 		if raw, err := kinds.ReadRaw(kinds.Pods.Kind, body); err == nil || raw != nil || strings.Contains(err.Error(), "the body is of") {
-			t.Errorf("%s it is %v, %v", name, raw, err)
+			t.Errorf("a body %s is read as %v, %v; want an error", name, raw, err)
 		}
 	}
 	if _, err := kinds.ReadRaw(kinds.Pods.Kind, pod[4:]); !strings.Contains(err.Error(), "begin") {
-		t.Errorf("without its beginning: %v", err)
+		t.Errorf("a body without its beginning: %v, want an error that says so", err)
 	}
 	const spec = "\x12\x01\xff" // not a valid message
 	raw, err := kinds.ReadRaw(kinds.Pods.Kind, []byte("k8s\x00\x0a\x09\x0a\x02v1\x12\x03Pod\x12\x05\x0a\x00"+spec))
@@ -182,11 +182,11 @@ func FuzzRaw(f *testing.F) {
 		}
 		again, err := kinds.Decode(kinds.Pods.Kind, kinds.Protobuf, cut)
 		if err != nil {
-			t.Fatalf("what goes on cannot be read: %v", err)
+			t.Fatalf("the body that was cut down cannot be read: %v", err)
 		}
 		read.(metav1.Object).SetManagedFields(nil)
 		if !reflect.DeepEqual(again, read) {
-			t.Errorf("what goes on is %+v, and was %+v", again, read)
+			t.Errorf("the body that was cut down has %+v, want %+v", again, read)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestWhatAMembershipAnswers(t *testing.T) {
 		defer c.leave()
 		pass(2 * silence)
 		if a.Others() != 1 || a.Members() != 2 || a.Holder("work") != c.Holder("work") || a.First("work") == c.First("work") {
-			t.Errorf("of two %d others are fit, %d are there, and the work is of %s and of %s", a.Others(), a.Members(), a.Holder("work"), c.Holder("work"))
+			t.Errorf("of two members a knows %d others that are fit and %d in all; the work is of %s and of %s, want of the same", a.Others(), a.Members(), a.Holder("work"), c.Holder("work"))
 		}
 		c.unfit.Store(true)
 		pass(2 * heartbeat)
@@ -86,11 +86,11 @@ func TestHowOftenAHeartbeatIsSaid(t *testing.T) {
 		c := join(t, b, "c")
 		pass(2 * silence)
 		if got := said(12 * time.Second); got < 99 || got > 101 {
-			t.Errorf("among others it says in 12 s %d times that it is there", got)
+			t.Errorf("among others a replica announces itself %d times in 12 s", got)
 		}
 		a.unfit.Store(true)
 		if got := said(glance); got < 1 {
-			t.Error("it does not say at once that it is unfit")
+			t.Error("a replica does not announce at once that it is unfit")
 		}
 		c.leave()
 		a.unfit.Store(false)
@@ -137,7 +137,7 @@ func TestEachReplicaHasATopic(t *testing.T) {
 	}
 	one := topic("toy", "g", "a")
 	if !strings.HasPrefix(one, "toy.") || strings.Count(one, ".") != 1 || len(one) != len("toy.")+16 || one != topic("toy", "g", "a") {
-		t.Errorf("it listens on %s", one)
+		t.Errorf("the topic is %s, want toy. and a hash", one)
 	}
 	all := []string{one, topic("toy", "g", "b"), topic("toy", "h", "a"), topic("toy", "", "a"), topic("toy", "ga", ""), topic("other", "g", "a")}
 	if slices.Sort(all); len(slices.Compact(all)) != 6 {
@@ -174,11 +174,11 @@ func TestABusThatCannotBeHeard(t *testing.T) {
 		pass(3 * time.Second)
 		for _, topic := range []string{"toy", r.topic("a")} {
 			if got := m.tries[topic]; got != 10 { // at 0, 120, ... 1080 ms
-				t.Errorf("on %s it is listened %d times, want 10", topic, got)
+				t.Errorf("the topic %s was subscribed %d times, want 10", topic, got)
 			}
 		}
 		if err := r.Check(); err != nil {
-			t.Errorf("when it can be heard again: %v", err)
+			t.Errorf("the check when it can be heard again: %v, want nil", err)
 		}
 		stop()
 		<-ended
@@ -248,7 +248,7 @@ func TestAQuestionIsOverWhenItIsAnswered(t *testing.T) {
 	for takes, doubts := range map[time.Duration]bool{400*time.Millisecond - 1: false, 400 * time.Millisecond: true} {
 		var c contact
 		if c.ask(now); c.doubts(now.Add(takes)) != doubts {
-			t.Errorf("without an answer for %v it is in doubt: %t", takes, !doubts)
+			t.Errorf("without an answer for %v the contact is in doubt: %t, want %t", takes, !doubts, doubts)
 		}
 	}
 }
@@ -283,10 +283,10 @@ func TestAWatchIsToldSeldom(t *testing.T) {
 			return told.Load() - before
 		}
 		if got := change(0); told.Load() != 1 || got > 1 {
-			t.Errorf("at first it is told %d times", told.Load())
+			t.Errorf("at first %d changes are reported, want 1", told.Load())
 		}
 		if got := change(30); got != 16 {
-			t.Errorf("of thirty changes at once it is told %d times, want 16", got)
+			t.Errorf("of thirty changes at once %d are reported, want 16", got)
 		}
 		before := told.Load()
 		for range 100 {
@@ -294,7 +294,7 @@ func TestAWatchIsToldSeldom(t *testing.T) {
 			r.tell()
 		}
 		if got := told.Load() - before; got < 38 || got > 41 {
-			t.Errorf("of changes in 10 s it is told %d times, want 40", got)
+			t.Errorf("of the changes in 10 s %d are reported, want 40", got)
 		}
 		pass(time.Hour)
 		if got := change(30); got != 16 {
@@ -379,16 +379,16 @@ func TestEveryoneOrdersReplicasAlike(t *testing.T) {
 				ranks[b.rank(work)] = b.id
 			}
 			if len(ranks) != len(names) {
-				t.Fatalf("with standings %d two have the same rank for %s: %v", i, work, ranks)
+				t.Fatalf("with the standings %d two replicas have the same rank for %s: %v", i, work, ranks)
 			}
 			for _, b := range books {
 				if got := b.first(work); got != ranks[0] {
-					t.Fatalf("with standings %d %s says that %s falls to %s, and its rank 0 is %s", i, b.id, work, got, ranks[0])
+					t.Fatalf("with the standings %d, work %s: by %s it falls to %s, want to the replica of rank 0, %s", i, b.id, work, got, ranks[0])
 				}
 			}
 			best := slices.Index(names, ranks[0])
 			if standings[best] != slices.Min(standings) {
-				t.Fatalf("with standings %d %s falls to one of standing %d", i, work, standings[best])
+				t.Fatalf("with the standings %d work %s falls to a replica of standing %d, want of the lowest", i, work, standings[best])
 			}
 		}
 	}
@@ -413,14 +413,14 @@ func TestAloneNoReplicaIsMissed(t *testing.T) {
 		defer c.leave()
 		pass(heartbeat)
 		if took := <-looked; took < time.Hour || took > time.Hour+heartbeat {
-			t.Errorf("it looks after %v", took)
+			t.Errorf("alone a replica looks for others after %v, want an hour", took)
 		}
 		began = time.Now()
 		if !a.awaitGlance(ctx) || time.Since(began) != glance {
-			t.Errorf("in company it looks after %v", time.Since(began))
+			t.Errorf("in company a replica looks after %v, want a glance", time.Since(began))
 		}
 		if stop(); a.awaitGlance(ctx) {
-			t.Error("it looks after the end")
+			t.Error("awaitGlance is true after its end")
 		}
 	})
 }

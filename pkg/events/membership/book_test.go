@@ -73,10 +73,10 @@ func TestWhoIsFreshComesLastAndWhoIsUnfitBeforeIt(t *testing.T) {
 	b.turn(begin.Add(2*silence), false)
 	b.hear(announcement{ID: "b", Standing: unfit}, begin.Add(2*silence))
 	if got := countFirst(b); got < 200 || got > 400 {
-		t.Errorf("of two unfit ones it is first for %d of 600", got)
+		t.Errorf("of two unfit replicas one is first for %d of 600, want about half", got)
 	}
 	if young := newBook("c"); young.level("work") != bus.LastRank {
-		t.Errorf("who has just come asks in rank %d", young.level("work"))
+		t.Errorf("a replica that has just come asks with rank %d, want the last", young.level("work"))
 	}
 }
 
@@ -188,10 +188,10 @@ func TestAReplicaIsSilentAfterItsTime(t *testing.T) {
 		b.hear(announcement{ID: "a"}, last.Add(after))
 	}
 	if b.turn(last.Add(silence-1), true); len(b.others) != 1 {
-		t.Error("it is left out before its time")
+		t.Error("a silent replica is left out before its time")
 	}
 	if b.turn(last.Add(silence), true); len(b.others) != 0 || len(b.silent) != 1 {
-		t.Errorf("after its time there are %v", b.others)
+		t.Errorf("after their time the others are %v, want none, and one silent", b.others)
 	}
 }
 
@@ -201,10 +201,10 @@ func TestAGoodbyeOfOneThatIsSilent(t *testing.T) {
 	b, at := among("a"), begin.Add(2*silence)
 	b.silent["b"] = at
 	if b.turn(at, true); b.shadows != 1 {
-		t.Fatalf("%d are silent", b.shadows)
+		t.Fatalf("%d replicas are silent, want 1", b.shadows)
 	}
 	if changed := b.hear(announcement{ID: "b", Bye: true}, at); !changed || len(b.silent) != 0 || b.shadows != 0 {
-		t.Errorf("after its goodbye %d are silent; anything has changed: %t", b.shadows, changed)
+		t.Errorf("after its goodbye %d replicas are silent (changed: %t), want none", b.shadows, changed)
 	}
 	for n := range most {
 		b.hear(announcement{ID: fmt.Sprint("other-", n)}, at)

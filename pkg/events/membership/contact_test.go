@@ -125,20 +125,20 @@ func TestAReplicaThatIsCutOffGivesItsWorkAway(t *testing.T) {
 			cut := time.Now()
 			for c.shares()[1] > 0 {
 				if pass(10 * time.Millisecond); time.Since(cut) > detection {
-					t.Fatalf("it has %v of the work after %v", c.shares(), time.Since(cut))
+					t.Fatalf("the shares are %v %v after the cut, want none of the replica that is cut off", c.shares(), time.Since(cut))
 				}
 			}
 			t.Logf("cut off %d ms after the others had come: noticed after %v", offset*110, time.Since(cut))
 			if !c.replicas[1].Unfit() || sum(c.shares()) != 600 {
-				t.Errorf("they share out %v", c.shares())
+				t.Errorf("the shares are %v, want all work with the others", c.shares())
 			}
 			pass(10 * time.Second)
 			if got := c.shares(); got[1] != 0 || sum(got) != 600 {
-				t.Errorf("while it stays cut off they have %v", got)
+				t.Errorf("while the replica is cut off the shares are %v, want none for it", got)
 			}
 			c.lines[1].dead.Store(false)
 			if moved := c.moves(10 * time.Second); moved != 1 || c.shares()[1] < 100 {
-				t.Errorf("its work came back in %d steps, and they have %v", moved, c.shares())
+				t.Errorf("the work came back in %d steps, and the shares are %v; want 1 step, and a share for it", moved, c.shares())
 			}
 			c.leave()
 		}
@@ -202,13 +202,13 @@ func TestAReplicaThatIsRefusedGivesItsWorkAway(t *testing.T) {
 		c.lines[0].err.Store(&refused)
 		pass(detection)
 		if got := c.shares(); got[0] != 0 || sum(got) != 600 {
-			t.Errorf("they have %v", got)
+			t.Errorf("the shares are %v, want none for the replica that is refused", got)
 		}
 		for _, l := range c.lines[1:] { // now all replicas are refused
 			l.err.Store(&refused)
 		}
 		if pass(time.Minute); sum(c.shares()) != 600 {
-			t.Errorf("when all are refused they have %v", c.shares())
+			t.Errorf("when all are refused the shares are %v, want all work done", c.shares())
 		}
 	})
 }
@@ -290,14 +290,14 @@ func TestWhenAReplicaIsBack(t *testing.T) {
 	c := contact{severed: true, failed: true}
 	c.answer(at, errors.New("away"))
 	if !c.lost(at.Add(time.Hour), false) {
-		t.Error("it is back without an answer")
+		t.Error("the contact is back without an answer")
 	}
 	c.answer(at, nil)
 	if !c.lost(at.Add(time.Second-1), false) || c.lost(at.Add(time.Second), false) {
-		t.Error("it is back a second after its first answer")
+		t.Error("the contact is not back a second after its first answer, or before")
 	}
 	if probeEvery != 300*time.Millisecond || probeAlone != 5*time.Second {
-		t.Errorf("it asks every %v, and every %v alone", probeEvery, probeAlone)
+		t.Errorf("a replica asks every %v, and every %v alone; want 300ms and 5s", probeEvery, probeAlone)
 	}
 }
 

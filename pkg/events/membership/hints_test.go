@@ -26,7 +26,7 @@ func TestMadeUpReplicasAreBounded(t *testing.T) {
 		}
 		b.turn(now, true)
 		if len(b.others) > most || len(b.silent) > most || len(b.seen) > most {
-			t.Fatalf("after %v: %d others, %d silent, %d seen", now.Sub(time.Unix(0, 0)), len(b.others), len(b.silent), len(b.seen))
+			t.Fatalf("after %v the book has %d others, %d silent, %d seen; want a bound", now.Sub(time.Unix(0, 0)), len(b.others), len(b.silent), len(b.seen))
 		}
 	}
 	for work := range 100 { // both replicas give the same answer
@@ -72,10 +72,10 @@ func TestAWorkerEndsWithItsError(t *testing.T) {
 		select {
 		case err := <-ended:
 			if !errors.Is(err, errWorkless) {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the replica ended with %v, want errWorkless", err)
 			}
 		default:
-			t.Error("it goes on without work")
+			t.Error("the replica goes on without work")
 		}
 	})
 }
@@ -92,7 +92,7 @@ func TestChangesOfRankAreSavedUp(t *testing.T) {
 		}
 	}
 	if got := may.pause(at.Add(time.Minute)); got != 0 {
-		t.Errorf("after a minute a change waits for %v", got)
+		t.Errorf("after a minute a change waits for %v, want 0", got)
 	}
 }
 

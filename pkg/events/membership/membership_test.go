@@ -76,7 +76,7 @@ func TestAClosedConnectionIsNoticed(t *testing.T) {
 				}
 				pass(tc.within)
 				if one.Members() != 1 {
-					t.Errorf("after %v the other one still counts", tc.within)
+					t.Errorf("after %v the other replica still counts", tc.within)
 				}
 				if tc.listens {
 					two.leave()
@@ -163,7 +163,7 @@ func TestWhoIsAloneIsQuiet(t *testing.T) {
 			before := a.said.Load()
 			pass(20 * time.Second)
 			if got := a.said.Load() - before; got > 21 {
-				t.Errorf("%s it says in 20 s %d times that it is there", when, got)
+				t.Errorf("%s a replica announces itself %d times in 20 s, want 21 at most", when, got)
 			}
 			if err := a.Check(); err != nil || !a.First("work") {
 				t.Errorf("%s: %v; has the work: %t", when, err, a.First("work"))
@@ -187,12 +187,12 @@ func TestWhoIsAloneIsQuiet(t *testing.T) {
 		before := a.said.Load()
 		pass(3 * time.Second)
 		if got := a.said.Load() - before; got < 15 || got > 26 {
-			t.Errorf("with another one there it says in 3 s %d times that it is there", got)
+			t.Errorf("with another replica there it announces itself %d times in 3 s, want 15 to 26", got)
 		}
 		c.cut.Store(true)
 		pass(silence + 2*heartbeat)
 		if got := shares(a); got[0] != 600 {
-			t.Errorf("when the other one is silent it has %v", got)
+			t.Errorf("when the other is silent the share is %v, want all", got)
 		}
 		pass(bus.Lingering)
 		quiet("alone again")
@@ -211,10 +211,10 @@ func TestTheSilentAreReplacedAndComeBack(t *testing.T) {
 		a.cut.Store(true)
 		pass(silence + 2*heartbeat)
 		if got := shares(a, c); got[1] != 600 || got[0] != before[0] {
-			t.Errorf("with a cut off they claim %v, want all, and what it had (%d)", got, before[0])
+			t.Errorf("with a cut off the shares are %v, want all of the other, and what a had (%d)", got, before[0])
 		}
 		if a.Check() == nil {
-			t.Error("who is cut off does not say so")
+			t.Error("Check of a replica that is cut off is nil")
 		}
 		pass(time.Minute)
 		a.cut.Store(false)
@@ -251,7 +251,7 @@ func TestNothingMovesWhileTheBusIsAway(t *testing.T) {
 		}
 		pass(time.Second)
 		if after := shares(all...); sum(after) != 600 || after[0] != before[0] || after[1] != before[1] {
-			t.Errorf("before the outage they had %v, then %v", before, after)
+			t.Errorf("the shares before the outage are %v, and %v after it", before, after)
 		}
 		select {
 		case <-changed:
@@ -272,12 +272,12 @@ func TestWhoIsUnfitLetsGo(t *testing.T) {
 		a.unfit.Store(true)
 		pass(2 * heartbeat)
 		if got := shares(a, c); got[0] != 0 || got[1] != 600 || a.Others() != 1 || c.Others() != 0 {
-			t.Errorf("with a unfit they have %v; a knows %d that are fit, c %d", got, a.Others(), c.Others())
+			t.Errorf("with a unfit the shares are %v, a knows %d fit others and c %d; want all of c, 1 and 0", got, a.Others(), c.Others())
 		}
 		c.unfit.Store(true)
 		pass(2 * heartbeat)
 		if got := shares(a, c); sum(got) != 600 || got[0] == 0 {
-			t.Errorf("with both unfit they have %v", got)
+			t.Errorf("with both unfit the shares are %v, want all work, and some of a", got)
 		}
 	})
 }

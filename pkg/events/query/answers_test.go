@@ -45,10 +45,10 @@ func TestWhichPodsUseAClaim(t *testing.T) {
 		pod.Spec.NodeName, pod.Spec.Volumes = c.node, c.volumes
 		got, uses := query.UserOf(pod, "p-v")
 		if got != c.want || uses != c.uses {
-			t.Errorf("%s: %+v, %t", name, got, uses)
+			t.Errorf("%s: the user is %+v (uses: %t), want %+v, %t", name, got, uses, c.want, c.uses)
 		}
 		if uses && (got.Needs(owned) != c.needs || got.Needs(strange) != c.others || got.Needs(&corev1.PersistentVolumeClaim{}) != c.others) {
-			t.Errorf("%s: it needs its own claim: %t, another one's: %t, an unowned one: %t", name, got.Needs(owned), got.Needs(strange), got.Needs(&corev1.PersistentVolumeClaim{}))
+			t.Errorf("%s: the pod needs its own claim: %t, that of another: %t, one without owner: %t", name, got.Needs(owned), got.Needs(strange), got.Needs(&corev1.PersistentVolumeClaim{}))
 		}
 		var users query.Users
 		for range 101 {
@@ -66,7 +66,7 @@ func TestNothingIsNamedOfNothing(t *testing.T) {
 	contents.Limit(map[kinds.Name]string{"a": "x"})
 	for _, h := range contents.Kinds {
 		if h.Part || h.Again {
-			t.Errorf("of %s a part is named: %t, again: %t", h.Kind, h.Part, h.Again)
+			t.Errorf("of %s a part is named: %t, again: %t; want all, once", h.Kind, h.Part, h.Again)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestWhereMetricsAreRead(t *testing.T) {
 	q := query.ReadingsQuestion{Least: 2, Most: 4}
 	for replicas, want := range map[int32]bool{0: false, 1: false, 2: true, 4: true, 5: false} {
 		if got := q.Counts(replicas); got != want {
-			t.Errorf("of %d replicas: %t", replicas, got)
+			t.Errorf("with %d replicas the readings count: %t, want %t", replicas, got, want)
 		}
 	}
 	if q.Zero = true; !q.Counts(0) || q.Counts(1) {

@@ -82,14 +82,14 @@ func TestWhichTokensSign(t *testing.T) {
 	} {
 		s := token(c.change)
 		if id, may := MaySign(s); may != c.name || may && id != "abc123" || !may && id != "" {
-			t.Errorf("%s: it may sign by its name: %t, as %q", name, may, id)
+			t.Errorf("%s: the name may sign: %t, as %q; want %t", name, may, id, c.name)
 		}
 		id, key, may := SignerOf(s, early)
 		if may != c.sign || may && (id != "abc123" || key != "sesame") || !may && id+key != "" {
-			t.Errorf("%s: it signs: %t, as %q with %q", name, may, id, key)
+			t.Errorf("%s: the token signs: %t, as %q with %q; want %t", name, may, id, key, c.sign)
 		}
 		if _, _, may := SignerOf(s, noon); may && name != "without an end" {
-			t.Errorf("%s: it signs when it has expired", name)
+			t.Errorf("%s: the token signs when it has expired", name)
 		}
 	}
 	other := &unstructured.Unstructured{}

@@ -37,7 +37,7 @@ func TestUsersAreNamed(t *testing.T) {
 		"needed by the pod web and 1 more": {Pods: []User{{Name: "web"}}, Count: 2},
 	} {
 		if got := u.String(); got != want {
-			t.Errorf("it says %q, want %q", got, want)
+			t.Errorf("the users are written %q, want %q", got, want)
 		}
 	}
 }

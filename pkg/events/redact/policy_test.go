@@ -47,10 +47,10 @@ func TestCopiesAreKeptWhereTheyMayBe(t *testing.T) {
 	}
 	m := &corev1.ConfigMap{Data: map[string]string{"a": canary}}
 	if !all.Hide("configmaps", m, true) || m.Data["a"] != redact.Marker {
-		t.Errorf("with no copy it is told as %v", m.Data)
+		t.Errorf("with no copy the object is told as %v, want the marker", m.Data)
 	}
 	if plain := (&corev1.Pod{}); all.Hide("pods", plain, true) || all.Hide("secrets", plain, false) || plain.Annotations != nil {
-		t.Errorf("nothing has become %v", plain.Annotations)
+		t.Errorf("an object that no rule is about has the annotations %v", plain.Annotations)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestAnnotationsThatAreCopies(t *testing.T) {
 	}
 	m = of()
 	if (redact.Policy{}).Hide("secrets", m, false); m.Annotations[applied[0]] != "" || len(m.Annotations) != 2 {
-		t.Errorf("without its copy, it says %v", m.Annotations)
+		t.Errorf("an object whose copy is withheld has the annotations %v", m.Annotations)
 	}
 	m = of()
 	if rules(t, "widgets.example.com:.metadata.annotations['example.com/x']").Hide("widgets.example.com", m); len(m.Annotations) != 2 {
@@ -91,7 +91,7 @@ func TestWhatIsMarked(t *testing.T) {
 	}
 	for _, note := range append(slices.Clone(applied), "example.com/a") {
 		if got := redact.Copied([]byte(`{"metadata":{"annotations":{"` + note + `":"{}"}}}`)); got != (note != "example.com/a") {
-			t.Errorf("with %s it is a copy: %t", note, got)
+			t.Errorf("with the annotation %s Copied is %t, want the opposite", note, got)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestWhatIsMarked(t *testing.T) {
 func TestRulesOfAKind(t *testing.T) {
 	all := rules(t, "pods:.spec.nodeName", "configmaps:.data", "pods:.status")
 	if got := fmt.Sprint(all.Of("pods"), all.Of("configmaps"), all.Of("services")); got != "[pods:.spec.nodeName pods:.status] [configmaps:.data] []" {
-		t.Errorf("they are %s", got)
+		t.Errorf("the rules of pods, configmaps and services are %s", got)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestAnnotationsMayBeHidden(t *testing.T) {
 		"pods:.spec.containers[*]", "deployments.apps:.spec.template.spec.containers[*].env[*].value",
 	} {
 		if _, err := redact.Parse(text); err != nil {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("parse %s: %v", text, err)
 		}
 	}
 	for text, want := range map[string]string{
@@ -125,7 +125,7 @@ func TestAnnotationsMayBeHidden(t *testing.T) {
 
 func TestAnEmptyPathIsNone(t *testing.T) {
 	if p, err := redact.ParsePath(""); err == nil || !strings.Contains(err.Error(), "is empty") {
-		t.Errorf("it is %v, %v", p, err)
+		t.Errorf("an empty path is parsed as %v, %v; want an error", p, err)
 	}
 	defer func() {
 		if recover() == nil {

@@ -73,12 +73,12 @@ func TestHide(t *testing.T) {
 		}
 		after := written(t, object)
 		if strings.Contains(after, canary) || strings.Count(after, redact.Marker) != 5 {
-			t.Errorf("%s: it is told as %s", name, after)
+			t.Errorf("%s: the redacted object is %s, want 5 markers and no value", name, after)
 		}
 		want := strings.NewReplacer(`"--password=`+canary+`",""`, fmt.Sprintf("%q,%q", redact.Marker, redact.Marker), canary, redact.Marker).Replace(before)
 		want = strings.Replace(want, `,"kubectl.kubernetes.io/last-applied-configuration":"{\"env\":\"`+redact.Marker+`\"}"`, "", 1)
 		if after != want {
-			t.Errorf("%s: it is told as\n%s, want\n%s", name, after, want)
+			t.Errorf("%s: the redacted object is\n%s, want\n%s", name, after, want)
 		}
 		if all.Hide("pods", object); written(t, object) != after {
 			t.Errorf("%s: hidden twice it is another", name)
@@ -104,7 +104,7 @@ func TestHideWhatIsNoText(t *testing.T) {
 	config := &corev1.ConfigMap{Data: map[string]string{"a": canary, "b": ""}, BinaryData: map[string][]byte{"c": []byte(canary)}}
 	rules(t, "configmaps:.data", "configmaps:.binaryData.c").Hide("configmaps", config)
 	if config.Data["a"] != redact.Marker || config.Data["b"] != redact.Marker || string(config.BinaryData["c"]) != redact.Marker {
-		t.Errorf("it is told as %+v", config)
+		t.Errorf("the redacted ConfigMap is %+v, want markers alone", config)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestSparedAndOtherObjects(t *testing.T) {
 		}
 	}
 	if p := pod(); all.Hide("pods", p) || p.Annotations["example.com/token"] != canary || len(p.Annotations) != 3 {
-		t.Error("what no rule is about has changed")
+		t.Error("an object that no rule is about was changed")
 	}
 	partial := &metav1.PartialObjectMetadata{ObjectMeta: pod().ObjectMeta}
 	if rules(t, "pods:.spec").Hide("pods", partial); partial.Name != "web" || strings.Contains(written(t, partial), "last-applied") {
@@ -197,12 +197,12 @@ func TestWithhold(t *testing.T) {
 		m := &metav1.ObjectMeta{Annotations: map[string]string{key: canary}}
 		redact.Withhold(m)
 		if got, there := m.Annotations[key]; got != want || there != (want != dropped) {
-			t.Errorf("of %q it says %q, want %q", key, got, want)
+			t.Errorf("the annotation %q has become %q, want %q", key, got, want)
 		}
 	}
 	bare := &metav1.ObjectMeta{}
 	if redact.Withhold(bare); bare.Annotations != nil {
-		t.Error("nothing has become something")
+		t.Error("Withhold gives annotations to an object without any")
 	}
 }
 
@@ -226,11 +226,11 @@ func TestCopies(t *testing.T) {
 			}
 		}
 		if hide(m); len(m.Annotations) != 1 || m.Annotations["kubernetes.io/kept"] != "kept" {
-			t.Errorf("%s: it is told as %v", name, m.Annotations)
+			t.Errorf("%s: the redacted annotations are %v, want the kept one alone", name, m.Annotations)
 		}
 	}
 	if redact.Copied([]byte(written(t, &metav1.ObjectMeta{Annotations: map[string]string{"example.com/applied": canary}}))) {
-		t.Error("what is no copy is known for one")
+		t.Error("Copied is true for an annotation that is no copy")
 	}
 }
 

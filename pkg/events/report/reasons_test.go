@@ -29,6 +29,6 @@ func TestWhyAKeyWaits(t *testing.T) {
 func TestWhichAgreementsAreExplained(t *testing.T) {
 	open := slices.DeleteFunc(slices.Clone(Agreements), Agreement.Explained)
 	if !slices.Equal(open, []Agreement{WeOnly, KCMOnly, Differs}) || len(Agreements) != 8 {
-		t.Errorf("of %v those that are open are %v", Agreements, open)
+		t.Errorf("of %v these are unexplained: %v, want WeOnly, KCMOnly, Differs", Agreements, open)
 	}
 }

@@ -27,10 +27,10 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 	got, err := report.DecodeReport(m)
 	if err != nil || got.Replica != "r" || len(got.Stalled[0].Detail) != 500 || len(got.Unwatched) != 100 || len(got.Unwatched[99].Reason) != 500 {
-		t.Errorf("it is read as %.100v, %v", got, err)
+		t.Errorf("the report is read as %.100v, %v; want its texts and lists cut to their bounds", got, err)
 	}
 	if len(sent.Stalled[0].Detail) != 600 || len(sent.Unwatched) != 101 || len(sent.Unwatched[0].Reason) != 600 {
-		t.Error("what was reported has changed")
+		t.Error("the report that was sent has changed")
 	}
 	named := func(n int) []byte { return []byte(`{"replica":"` + strings.Repeat("r", n) + `"}`) }
 	for name, c := range map[string]struct {
@@ -55,7 +55,7 @@ func TestConditionsAreExplained(t *testing.T) {
 	}
 	for _, c := range all {
 		if c.Reason() == string(c) || c.Advice() == "" || c.Advice() == c.Reason() {
-			t.Errorf("%s: %q, %q", c, c.Reason(), c.Advice())
+			t.Errorf("%s has the reason %q and the advice %q, want texts of their own", c, c.Reason(), c.Advice())
 		}
 	}
 	if later := report.Condition("Later"); later.Reason() != "Later" || later.Advice() != "" {
@@ -63,10 +63,10 @@ func TestConditionsAreExplained(t *testing.T) {
 	}
 	stall := report.Stall{Condition: report.KeysWait}
 	if stall.String() != report.KeysWait.Reason() {
-		t.Errorf("without a detail: %s", stall)
+		t.Errorf("a stall without a detail is written %s", stall)
 	}
 	if stall.Detail = "three"; stall.String() != report.KeysWait.Reason()+": three" {
-		t.Errorf("with a detail: %s", stall)
+		t.Errorf("a stall with a detail is written %s", stall)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestWhatWritersSay(t *testing.T) {
 	}
 	said := report.Heartbeat{Writer: "w", Number: 7, Turns: map[string][]uint64{"c": {1, 2}}, Waiting: map[string][]uint64{"c": {3}}}
 	if got, ok := report.DecodeHeartbeat(said.Encode()); !ok || !reflect.DeepEqual(got, said) {
-		t.Errorf("it is read as %+v", got)
+		t.Errorf("the heartbeat is read as %+v, want as it was sent", got)
 	}
 	if got := said.InFlight("c"); !slices.Equal(got, []uint64{1, 2, 3}) || !slices.Equal(said.Turns["c"], []uint64{1, 2}) {
 		t.Errorf("in flight are %v", got)

@@ -80,11 +80,11 @@ func TestWhereHistoryEnds(t *testing.T) {
 		}
 	}
 	if trusting(t, late.public, always).History(events.Message{Time: noon.Add(-1000 * time.Hour)}) {
-		t.Error("beside a key without a beginning something is history")
+		t.Error("with a key without a beginning a message counts as history")
 	}
 	var none *Trust
 	if !none.History(events.Message{Time: noon}) {
-		t.Error("without keys something has to be signed")
+		t.Error("without keys a message has to be signed")
 	}
 }
 
@@ -115,7 +115,7 @@ func TestWhichHeadersOfTheServerAMessageMayHave(t *testing.T) {
 		m := p.stored(noon, web, "{}")
 		m.Header[header] = []string{"x"}
 		if err := trust.Turn(m, TurnWithin); (err == nil) != may {
-			t.Errorf("with %s: %v", header, err)
+			t.Errorf("with the header %s the turn is trusted with %v, want it trusted: %t", header, err, may)
 		}
 	}
 	said := events.Message{Subject: "outcome.c.act.1._.ns.web", Header: map[string][]string{headerID: {"one"}, headerExpect: {"6"}}, Time: noon}
@@ -194,7 +194,7 @@ func TestASignatureOfAHintIsWrittenInOneWay(t *testing.T) {
 		"without its end": strings.TrimSuffix(signed, "}"), "cut": strings.Replace(signed, `"signature":"`, `"signature":"","x":"`, 1),
 	} {
 		if err := trust.Hint("writers", []byte(text), noon); !errors.Is(err, ErrUnproven) || strings.Contains(err.Error(), "has not signed") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the hint is trusted with %v, want ErrUnproven", name, err)
 		}
 	}
 }
@@ -209,10 +209,10 @@ func TestFromWhenProvidedKeysCount(t *testing.T) {
 	for _, pair := range []Pair{made.Turns, made.Outcomes} {
 		trust, err := TrustFile(pair.Public, nil)
 		if err != nil || !trust.History(events.Message{Time: noon.Add(-1)}) || trust.History(events.Message{Time: noon}) {
-			t.Errorf("%s counts from another moment on (%v)", pair.Public, err)
+			t.Errorf("the key %s is valid from another moment on (%v)", pair.Public, err)
 		}
 		if info, err := os.Stat(pair.Public); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v", pair.Public, err)
+			t.Errorf("the mode of %s is not 0600 (%v)", pair.Public, err)
 		}
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
@@ -244,6 +244,6 @@ func TestWhereATurnIsMeantToLie(t *testing.T) {
 	}
 	m.Header[HeaderSignature], m.Header[HeaderKey] = []string{"", ""}, nil
 	if err := trust.Turn(m, TurnWithin); !errors.Is(err, ErrUnproven) || !strings.Contains(err.Error(), HeaderSignature+" is there 2 times") {
-		t.Errorf("with two signatures and no key: %v", err)
+		t.Errorf("a turn with two signatures and no key: %v, want ErrUnproven", err)
 	}
 }

@@ -36,7 +36,7 @@ func FuzzTurn(f *testing.F) {
 		}}
 		same := subject == web && string(body) == "{}" && place == "6" && at == honest.Get(HeaderAt) && known && said == signature && (sequence == 0 || sequence > 6)
 		if trusted, own := trust.Turn(m, TurnWithin) == nil, p.OwnTurn(m) == nil; trusted != same || own != same {
-			t.Errorf("it counts (%v, %v): %q %q %q", trusted, own, m.Subject, m.Header, m.Data)
+			t.Errorf("a turn that was not signed so is trusted (%v, %v): %q %q %q", trusted, own, m.Subject, m.Header, m.Data)
 		}
 		if trust.Outcome(m) == nil {
 			t.Errorf("a turn's signature is taken for an outcome's: %q %q", m.Subject, m.Header)

@@ -15,7 +15,7 @@ func TestAHintCountsForAWhile(t *testing.T) {
 	text := []byte(`{"writer":"a","number":7}`)
 	signed := p.Hint("writers", text, at)
 	if !bytes.HasPrefix(signed, []byte(`{"writer":"a","number":7,"signed":{`)) {
-		t.Errorf("who knows nothing of signatures reads %s", signed)
+		t.Errorf("the signed hint is %s, want one that an older reader can read", signed)
 	}
 	for _, now := range []time.Time{at, at.Add(HintWithin), at.Add(-HintWithin)} {
 		if err := errors.Join(trust.Hint("writers", signed, now), p.OwnHint("writers", signed, now)); err != nil {
@@ -54,15 +54,15 @@ func TestAHintCountsForAWhile(t *testing.T) {
 	}
 	revoked := trusting(t, p.bounded(t, func(k *Key) { k.Revoked = at }))
 	if err := revoked.Hint("writers", signed, at); !errors.Is(err, ErrRevoked) {
-		t.Errorf("with a key that was revoked: %v", err)
+		t.Errorf("a hint of a revoked key: %v, want ErrRevoked", err)
 	}
 	if err := trust.Hint("writers", text, noon.Add(-time.Second)); err != nil {
-		t.Errorf("before anything had to be signed: %v", err)
+		t.Errorf("a hint before anything had to be signed: %v, want nil", err)
 	}
 	var none *Signer
 	var all *Trust
 	if got := none.Hint("writers", text, at); !bytes.Equal(got, text) || all.Hint("writers", text, at) != nil || none.OwnHint("writers", text, at) != nil {
-		t.Error("without keys something is signed, or has to be")
+		t.Error("without keys a hint is signed, or has to be")
 	}
 }
 
@@ -79,7 +79,7 @@ func FuzzHint(f *testing.F) {
 		text = append(bytes.Clone(signed[:max(0, min(kept, len(signed)))]), text...)
 		same := bytes.Equal(text, signed)
 		if trusted, own := trust.Hint("writers", text, noon) == nil, p.OwnHint("writers", text, noon) == nil; trusted && !same || own != trusted {
-			t.Errorf("it counts (%v, %v): %q", trusted, own, text)
+			t.Errorf("a hint that was not signed so is trusted (%v, %v): %q", trusted, own, text)
 		}
 	})
 }

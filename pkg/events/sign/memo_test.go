@@ -22,11 +22,11 @@ func TestTheMemoKnowsWhatIsValid(t *testing.T) {
 	var signing memo
 	signature := signing.sign(private, public, said)
 	if !signing.knows(digest(public, said, signature)) {
-		t.Error("what was signed here is verified once more")
+		t.Error("the memo does not know what was signed here")
 	}
 	var verifying memo
 	if !verifying.verify(public, said, signature) || !verifying.knows(digest(public, said, signature)) {
-		t.Error("what was verified is verified once more")
+		t.Error("the memo does not know what was verified")
 	}
 	other := append([]byte{signature[0] ^ 1}, signature[1:]...)
 	for name, valid := range map[string]bool{

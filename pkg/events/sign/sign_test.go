@@ -124,7 +124,7 @@ func TestAnythingElseDoesNotCount(t *testing.T) {
 		m := p.stored(at, web, "{}")
 		change(&m)
 		if err := trust.Turn(m, TurnWithin); !errors.Is(err, ErrUnproven) && !errors.Is(err, ErrUnsigned) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: the turn is trusted with %v, want ErrUnproven or ErrUnsigned", name, err)
 		}
 		if err := p.OwnTurn(m); !errors.Is(err, ErrUnproven) && !errors.Is(err, ErrUnsigned) {
 			t.Errorf("%s, as one's own: %v", name, err)
@@ -154,7 +154,7 @@ func TestEveryBitCounts(t *testing.T) {
 			m.Header[part] = []string{flip(m.Get(part))}
 		}
 		if trust.Turn(m, TurnWithin) == nil {
-			r.Fatalf("with another bit in its %s it counts: %q %q", part, m.Subject, m.Header)
+			r.Fatalf("with a flipped bit in its %s the turn is trusted: %q %q", part, m.Subject, m.Header)
 		}
 	})
 }
@@ -271,16 +271,16 @@ func TestKeysChangeWhileTheyAreUsed(t *testing.T) {
 		put(keys, append(slices.Clone(young.public), old.bounded(t, func(k *Key) { k.NotAfter = time.Now() })...))
 		check("the old one is retired", nil)
 		if err := errors.Join(trust.Turn(first, TurnWithin), signer.OwnTurn(first)); err != nil {
-			t.Errorf("what was signed before it retired: %v", err)
+			t.Errorf("a turn signed before the key retired: %v, want nil", err)
 		}
 		put(keys, []byte("nonsense"))
 		check("a broken file", nil)
 		if len(warned) != 1 {
-			t.Errorf("it warned %q, want at once", warned)
+			t.Errorf("the broken file is warned of with %q, want one warning at once", warned)
 		}
 		check("and still", nil)
 		if len(warned) != 1 || !strings.Contains(warned[0], "what it held before stays in force") {
-			t.Errorf("it warned %q, want once", warned)
+			t.Errorf("the broken file is warned of with %q, want one warning in all", warned)
 		}
 		put(keys, young.bounded(t, func(k *Key) { k.Revoked = time.Now() }))
 		check("revoked", ErrRevoked)
@@ -298,12 +298,12 @@ func TestOnlyKeysAreKeys(t *testing.T) {
 		"junk behind":       append(slices.Clone(p.public), "junk"...),
 	} {
 		if _, err := NewTrust(text); err == nil || strings.Contains(err.Error(), string(p.private[30:60])) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: NewTrust returns %v, want an error without the private key", name, err)
 		}
 	}
 	for name, text := range map[string][]byte{"nothing": nil, "a public key": p.public, "two": append(slices.Clone(p.private), p.private...)} {
 		if _, err := NewSigner(text); err == nil || strings.Contains(err.Error(), string(p.private[30:60])) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: NewSigner returns %v, want an error without the private key", name, err)
 		}
 	}
 }
@@ -363,7 +363,7 @@ func TestAMessageCountsUpToItsBound(t *testing.T) {
 	m.Header["Nats-Rollup"] = []string{"sub"}
 	for _, err := range []error{trust.Turn(m, TurnWithin), p.OwnTurn(m)} {
 		if err == nil || !strings.Contains(err.Error(), "Nats-Rollup") {
-			t.Errorf("with a header of the server: %v", err)
+			t.Errorf("a turn with a header of the server: %v, want an error that names it", err)
 		}
 	}
 	delete(m.Header, "Nats-Rollup")
@@ -373,7 +373,7 @@ func TestAMessageCountsUpToItsBound(t *testing.T) {
 		m := p.stored(at, web, "{}")
 		m.Header[wrong[0]] = []string{wrong[1]}
 		if err := trust.Turn(m, TurnWithin); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with %s %q: %v", wrong[0], wrong[1], err)
+			t.Errorf("with %s %q the turn is trusted with %v, want %q", wrong[0], wrong[1], err, want)
 		}
 	}
 	fresh := p.stored(at, web, "{}")
@@ -384,7 +384,7 @@ func TestAMessageCountsUpToItsBound(t *testing.T) {
 	delete(m.Header, HeaderSignature)
 	for _, err := range []error{trust.Turn(m, TurnWithin), p.OwnTurn(m)} {
 		if !errors.Is(err, ErrUnsigned) {
-			t.Errorf("without a signature: %v", err)
+			t.Errorf("a turn without a signature: %v, want ErrUnsigned", err)
 		}
 	}
 }

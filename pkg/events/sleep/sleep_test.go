@@ -25,7 +25,7 @@ func TestFor(t *testing.T) {
 				began := time.Now()
 				whole := sleep.For(ctx, c.sleeps)
 				if took := time.Since(began); took != c.takes || whole != (c.takes == c.sleeps) {
-					t.Errorf("it took %v, and the whole time passed: %t", took, whole)
+					t.Errorf("For took %v, and the whole time passed: %t", took, whole)
 				}
 			})
 		})

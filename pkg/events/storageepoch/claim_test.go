@@ -122,7 +122,7 @@ func TestAFloodOfForgedEpochs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := now(e); got != 1 {
-			t.Errorf("after a restore that is seen it is epoch %d", got)
+			t.Errorf("after a restore that is seen the epoch is %d, want 1", got)
 		}
 	})
 }
@@ -329,7 +329,7 @@ func TestAClaimThatCannotBeLookedInto(t *testing.T) {
 			}
 			synctest.Wait()
 			if len(troubles) != 6 || !errors.Is(troubles[0], away) || judged != 0 {
-				t.Errorf("after six looks %d verdicts, and the troubles %v", judged, troubles)
+				t.Errorf("after six looks there are %d verdicts, and the troubles %v; want none, and six", judged, troubles)
 			}
 			troubles = nil
 			time.Sleep(5 * time.Second)

@@ -75,7 +75,7 @@ func TestEpochsAreTold(t *testing.T) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			if !slices.Equal(h.said, want) {
-				t.Errorf("it said %v, want %v", h.said, want)
+				t.Errorf("the tracker announced %v, want %v", h.said, want)
 			}
 		}
 		const one, two = `{"epoch":1}`, `{"epoch":2}`
@@ -103,7 +103,7 @@ func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := now(heard); got != 3 {
-			t.Errorf("who listens knows of epoch %d, want 3", got)
+			t.Errorf("a tracker that listens knows epoch %d, want 3", got)
 		}
 		select {
 		case <-over:
@@ -113,7 +113,7 @@ func TestWhatOneHasFoundOutAllKnow(t *testing.T) {
 		late := shared(t, b, none(t), finds)
 		time.Sleep(10 * time.Second)
 		if got := now(late); got != 3 {
-			t.Errorf("who came later knows of epoch %d, want 3", got)
+			t.Errorf("a tracker that came later knows epoch %d, want 3", got)
 		}
 		for _, data := range []string{`{"epoch":2}`, `{"epoch":`, `{"epoch":-1}`, `{}`, `{"epoch":4}`, `{"epoch":18446744073709551615}`} {
 			if err := b.Broadcast("epoch", []byte(data)); err != nil {

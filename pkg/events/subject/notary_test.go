@@ -13,7 +13,7 @@ func TestWhatANotaryVouchesFor(t *testing.T) {
 		"STATE_pods": false, subject.WakeStream: false, subject.StatusStream: false, subject.NotaryStream: false, "": false,
 	} {
 		if got := subject.Notarized(stream); got != want {
-			t.Errorf("of %q it is said %v", stream, got)
+			t.Errorf("Notarized of %q is %v, want %v", stream, got, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestSubjectsThatAreRefused(t *testing.T) {
 // A mark has only a kind.
 func TestMarksAreOfTheirKind(t *testing.T) {
 	if ref, err := subject.ParseDelta(subject.Mark("deployments.apps")); err != nil || ref != (events.Ref{Kind: "deployments.apps"}) {
-		t.Errorf("%v, %v", ref, err)
+		t.Errorf("the subject of marks is parsed as %v, %v; want the kind alone", ref, err)
 	}
 }
 
@@ -78,6 +78,6 @@ func TestTheDeltasOfANamespace(t *testing.T) {
 		}
 	}
 	if slot := strings.Split(subject.DeltasIn("pods", "shop"), ".")[2]; slot == "*" {
-		t.Error("of a namespace every slot is read")
+		t.Error("DeltasIn reads all slots for a namespace, want one")
 	}
 }

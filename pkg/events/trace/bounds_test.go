@@ -25,24 +25,24 @@ func TestASpanOfATurnTellsWhatWasDecided(t *testing.T) {
 	}
 	tracer.Turn(decided).End()
 	if got := tells(t, r, want); got.Name != "send TURN_c" || got.Attributes["messaging.operation.name"] != "send" {
-		t.Errorf("it is %s: %v", got.Name, got.Attributes)
+		t.Errorf("the span of a stored turn is %s: %v", got.Name, got.Attributes)
 	}
 	tracer.Carry(events.Message{Sequence: 9}, decided, 4).End()
 	want[trace.Sequence], want[trace.Delivery], want["messaging.consumer.group.name"], want["messaging.operation.name"] = "9", "4", "writer", "process"
 	if got := tells(t, r, want); got.Name != "process TURN_c" {
-		t.Errorf("it is %s", got.Name)
+		t.Errorf("the span of a turn that is carried out is %s", got.Name)
 	}
 	decided.Key.Kind = "pods" // as for a controller whose keys span kinds
 	tracer.Turn(decided).End()
 	tells(t, r, map[attribute.Key]string{trace.Kind: "pods"})
 	tracer.First(trace.Question{Controller: "c", About: delta("u", "1").Ref}, nil, time.Time{}).End()
 	if got := tells(t, r, map[attribute.Key]string{trace.Controller: "c", trace.Kind: "pods", trace.ObjectName: "web"}); got.Name != "reconcile c" || got.Parent.IsValid() {
-		t.Errorf("it is %s behind %v", got.Name, got.Parent)
+		t.Errorf("the span of a first question is %s with the parent %v", got.Name, got.Parent)
 	}
 	process := tracer.Process(trace.Question{Controller: "c", About: delta("u", "1").Ref, Parent: events.Trace{Parent: sampled}})
 	tracer.Reconcile(process, "c", time.Time{}).End()
 	if got := tells(t, r, map[attribute.Key]string{trace.Controller: "c"}); got.Name != "reconcile c" || got.Parent.SpanID() != trace.Context(process.Trace()).SpanID() {
-		t.Errorf("it is %s behind %v", got.Name, got.Parent)
+		t.Errorf("the span of a question is %s with the parent %v", got.Name, got.Parent)
 	}
 	process.End()
 	tells(t, r, map[attribute.Key]string{"messaging.batch.message_count": "1", trace.Sequence: "0", trace.Controller: "c", "messaging.consumer.group.name": "c"})
@@ -105,7 +105,7 @@ func TestANewTraceIsForetoldByWhatItIsOf(t *testing.T) {
 	}
 	asked := question("", 0, "a") // a wake without a sequence
 	if a, b := one.Process(asked).Trace().ID(), one.Process(asked).Trace().ID(); a == b || a == "" {
-		t.Errorf("what has no place of its own begins the trace %s twice", a)
+		t.Errorf("a cause without a sequence begins the trace %s twice", a)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestARequestTellsHowItWasAnswered(t *testing.T) {
 			span.Answered(c.code, c.reason)
 			span.End()
 			if got := tells(t, r, c.want); got.Failure != c.failure {
-				t.Errorf("it failed by %q, want %q", got.Failure, c.failure)
+				t.Errorf("the span has the failure %q, want %q", got.Failure, c.failure)
 			}
 		})
 	}
@@ -164,11 +164,11 @@ func TestWithoutASpanThereIsNone(t *testing.T) {
 func TestASpanOfTheLowestBit(t *testing.T) {
 	for i, digit := range "0123456789abcdef" {
 		if got := trace.Sampled(events.Trace{Parent: sampled[:54] + string(digit)}); got != (i%2 == 1) {
-			t.Errorf("with the flag %c it is sampled: %t", digit, got)
+			t.Errorf("with the flag %c the trace is sampled: %t, want %t", digit, got, i%2 == 1)
 		}
 	}
 	if trace.Sampled(events.Trace{Parent: sampled[:54]}) {
-		t.Error("what is cut short is sampled")
+		t.Error("a parent that is cut short is sampled")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestIDs(t *testing.T) {
 	for range 64 {
 		id, span := trace.IDs{}.NewIDs(context.Background())
 		if !id.IsValid() || !span.IsValid() {
-			t.Fatalf("%v, %v", id, span)
+			t.Fatalf("the new IDs are not valid: %v, %v", id, span)
 		}
 		for i := range id {
 			low[i] |= ^id[i]

@@ -99,10 +99,10 @@ func TestAChainHasLimits(t *testing.T) {
 			}
 			cut := test.cut != ""
 			if got.Parent.IsValid() == cut || (len(got.Links) == 1) != cut {
-				t.Errorf("parent %v, %d links", got.Parent, len(got.Links))
+				t.Errorf("the span has the parent %v and %d links", got.Parent, len(got.Links))
 			}
 			if next := span.Trace(); cut && (next.Writes != 0 || next.Began != now.UnixMilli()) || !cut && next.Writes != test.parent.Writes+1 {
-				t.Errorf("it goes on as %+v", next)
+				t.Errorf("the trace goes on as %+v", next)
 			}
 		})
 	}
@@ -212,7 +212,7 @@ func TestANoteOnAnObjectIsALink(t *testing.T) {
 		r.Reset()
 		tracer.Delta(delta("u", "1"), trace.Origin{Notes: map[string]string{trace.NoteParent: note}}).End()
 		if got := r.Spans()[0]; len(got.Links) != links || got.Parent.IsValid() {
-			t.Errorf("with %q: %d links, parent %v", note, len(got.Links), got.Parent)
+			t.Errorf("with the note %q the span has %d links, want %d; its parent is %v", note, len(got.Links), links, got.Parent)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestAWriteGoesItsWay(t *testing.T) {
 		{UID: "u", Version: "3"},
 	} {
 		if got, ok := trace.DecodeWrite(w.Encode()); !ok || got != w {
-			t.Errorf("%+v, %t", got, ok)
+			t.Errorf("the write is decoded as %+v, %t; want %+v", got, ok, w)
 		}
 	}
 	if _, ok := trace.DecodeWrite([]byte("{}")); ok {
@@ -262,7 +262,7 @@ func TestARollGoesItsWay(t *testing.T) {
 	for _, open := range [][]string{{}, {"1", "2"}} {
 		text := trace.Roll{Writer: "w", Open: open}.Encode()
 		if got, ok := trace.DecodeRoll(text); !ok || got.Writer != "w" || !slices.Equal(got.Open, open) {
-			t.Errorf("%+v, %t", got, ok)
+			t.Errorf("the roll is decoded as %+v, %t; want w with %v", got, ok, open)
 		}
 		if _, ok := trace.DecodeWrite(text); ok {
 			t.Error("a roll is a write")
