@@ -58,28 +58,28 @@ func TestWhatASearchTells(t *testing.T) {
 			}
 		}
 		if _, _, searched := service.wanted(); searched || service.checkSynced() == nil {
-			t.Error("before discovery has answered it is known what to watch")
+			t.Error("wanted reports a search before discovery has answered")
 		}
 		service.findKinds(ctx)
 		want, _, searched := service.wanted()
 		if !woken() || !searched || len(want) != 1 || want[0].Name != "pods" {
-			t.Errorf("at first it finds %v", want)
+			t.Errorf("the first discovery finds %v, want pods", want)
 		}
 		if service.findKinds(ctx); woken() {
-			t.Error("when nothing has changed it wakes")
+			t.Error("findKinds wakes the service when nothing has changed")
 		}
 		service.await(true)
 		if service.findKinds(ctx); !woken() {
-			t.Error("while something waits it does not wake")
+			t.Error("findKinds does not wake the service while a kind waits")
 		}
 		service.await(false)
 		service.reminder = time.Now().Add(1)
 		if service.findKinds(ctx); woken() {
-			t.Error("it wakes before it is to be reminded")
+			t.Error("findKinds wakes the service before the reminder")
 		}
 		time.Sleep(1) // virtual
 		if service.findKinds(ctx); !woken() {
-			t.Error("it does not wake when it is to be reminded")
+			t.Error("findKinds does not wake the service at the reminder")
 		}
 		service.reminder = time.Time{}
 		s.Refuse[""] = 503
@@ -89,14 +89,14 @@ func TestWhatASearchTells(t *testing.T) {
 		s.Refuse[""] = 403
 		service.findKinds(ctx)
 		if woken() || service.discoveryErr == nil {
-			t.Error("what fails wakes it")
+			t.Error("a failed discovery wakes the service, or leaves no error")
 		}
 		clear(s.Refuse)
 		for range 2 {
 			service.findKinds(ctx)
 		}
 		if got := strings.Count(log(), "Cannot use the API server"); got != 2 {
-			t.Errorf("of two ways to fail it tells %d", got)
+			t.Errorf("two kinds of failures are logged %d times, want 2", got)
 		}
 		if got := strings.Count(log(), "The API server answers"); got != 1 || service.discoveryErr != nil {
 			t.Errorf("that it goes on is told %d times, and it fails with %v", got, service.discoveryErr)
@@ -105,10 +105,10 @@ func TestWhatASearchTells(t *testing.T) {
 		cancel()
 		s.Refuse[""] = 500
 		if service.findKinds(ended); service.discoveryErr != nil {
-			t.Errorf("what is ended fails with %v", service.discoveryErr)
+			t.Errorf("a discovery that was interrupted is the error %v", service.discoveryErr)
 		}
 		if service.note(ended, &service.discoveryErr, away); service.discoveryErr != nil {
-			t.Errorf("what is ended is kept as %v", service.discoveryErr)
+			t.Errorf("an error after the end is kept as %v", service.discoveryErr)
 		}
 	})
 }
@@ -119,7 +119,7 @@ func TestAChangedDefinitionStirs(t *testing.T) {
 	service, now := &Service{definerChanged: make(chan struct{}, 1)}, time.Now()
 	service.noteDefinerChange(now)
 	if service.noteDefinerChange(now.Add(1)); len(service.definerChanged) != 1 || !service.definerChangedAt.Equal(now.Add(1)) {
-		t.Errorf("it is stirred %d times, last at %v", len(service.definerChanged), service.definerChangedAt)
+		t.Errorf("the change of a definer is signalled %d times, last at %v; want once, at the second", len(service.definerChanged), service.definerChangedAt)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 			service.reconcile(ctx, nil)
 		}
 		if got := strings.Count(log(), "Assigned kinds to watchers"); got != 1 || service.watched != 2 || !strings.Contains(log(), "left=0") {
-			t.Errorf("it is told %d times that %d kinds are watched:\n%s", got, service.watched, log())
+			t.Errorf("the assignment is logged %d times with %d kinds watched, want once with 2:\n%s", got, service.watched, log())
 		}
 		if !service.watches("pods") || !service.watches("nodes") {
 			t.Error("kinds that are wanted are not watched")
@@ -215,7 +215,7 @@ func TestHowManyKindsAreWatchedIsTold(t *testing.T) {
 			watched += count(service.fallsHere(k.Name))
 		}
 		if got := strings.Count(log(), "Assigned kinds to watchers"); got != 2 || service.watched != watched || watched == len(service.config.Kinds) {
-			t.Errorf("it is told %d times that %d kinds are watched, of which %d are", got, service.watched, watched)
+			t.Errorf("the assignment is logged %d times with %d kinds watched, want twice with %d", got, service.watched, watched)
 		}
 		stop()
 		cancel()
@@ -237,10 +237,10 @@ func TestHowAKindIsWanted(t *testing.T) {
 		t.Errorf("nodes are wanted as %+v", got)
 	}
 	if got := service.wantedNow(brief); got != kinds.Pods.Kind {
-		t.Errorf("pods are wanted as %+v", got)
+		t.Errorf("pods are wanted as %+v, want in full", got)
 	}
 	if got := service.wantedNow(kinds.Jobs.Kind); got != kinds.Jobs.Kind {
-		t.Errorf("what is not wanted is wanted as %+v", got)
+		t.Errorf("a kind that is not wanted is wanted as %+v", got)
 	}
 	if service.serves("nodes", "v2") {
 		t.Error("a catalog without versions serves one")
@@ -310,40 +310,40 @@ func TestWhichEpochIsSeen(t *testing.T) {
 		tell(kinds.ConfigMaps.Kind, events.Delta{ResourceVersion: "20", Epoch: 1, Sync: true})
 		pods, jobs, maps := doubts("pods"), doubts("jobs.batch"), doubts("configmaps")
 		if epoch, err := service.epochSeen(ctx, false); err != nil || epoch != 4 || len(pods)+len(jobs)+len(maps) != 0 {
-			t.Errorf("it sees epoch %d (%v), and asks %d times at a later look", epoch, err, len(pods)+len(jobs)+len(maps))
+			t.Errorf("the epoch is %d (%v), with %d questions; want 4, and none at a later look", epoch, err, len(pods)+len(jobs)+len(maps))
 		}
 		if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 || len(pods) != 1 || len(jobs)+len(maps) != 0 {
-			t.Errorf("it sees epoch %d (%v), and asks of pods %d, of jobs %d and of config maps %d times", epoch, err, len(pods), len(jobs), len(maps))
+			t.Errorf("the epoch is %d (%v), with %d questions about pods, %d about jobs, %d about ConfigMaps; want 4, 1, 0, 0", epoch, err, len(pods), len(jobs), len(maps))
 		}
 		if clear(service.kinds); true {
 			if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 || len(pods) != 1 {
-				t.Errorf("of kinds that are not watched it sees epoch %d (%v), and asks %d times", epoch, err, len(pods))
+				t.Errorf("with no kind watched the epoch is %d (%v), with %d questions; want 4 and 1", epoch, err, len(pods))
 			}
 		}
 		a.StateErr[logPods] = away
 		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
-			t.Errorf("of a log that is away: %v", err)
+			t.Errorf("the epoch with a log that is away: %v, want the error of the bus", err)
 		}
 		a.StateErr[logPods] = bus.ErrNoStream
 		if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 {
-			t.Errorf("of a log that is gone: epoch %d, %v", epoch, err)
+			t.Errorf("the epoch with a log that is gone is %d, %v; want 4", epoch, err)
 		}
 		if delete(a.StateErr, logPods); k.Last() != 3 {
 			t.Fatalf("the log ends at %d", k.Last())
 		}
 		a.Torn[3] = true
 		if d, err := kindlog.Newest(ctx, a, "pods"); err != nil || d.Kind != "" {
-			t.Errorf("of a log whose end is torn: %+v, %v", d, err)
+			t.Errorf("the newest delta of a log with a torn end is %+v, %v; want none", d, err)
 		}
 		if err := a.EnsureKind(ctx, kinds.Services.Kind); err != nil {
 			t.Fatal(err)
 		}
 		if d, err := kindlog.Newest(ctx, a, "services"); err != nil || d.Op != "" || d.Kind != "services" {
-			t.Errorf("of a log that is empty: %+v, %v", d, err)
+			t.Errorf("the newest delta of an empty log is %+v, %v; want none", d, err)
 		}
 		a.KindsErr = away
 		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
-			t.Errorf("of a bus that is away: %v", err)
+			t.Errorf("the epoch on a bus that is away: %v, want its error", err)
 		}
 	})
 }
@@ -375,6 +375,6 @@ func TestWhenKindsAreLookedForAgain(t *testing.T) {
 		}
 	}
 	if got := until(func() { service.definerChangedAt = now.Add(-discoverSettled) }); got != discoverResting {
-		t.Errorf("when a kind was made long ago: in %v", got)
+		t.Errorf("when a kind was created long ago the next discovery is in %v, want %v", got, discoverResting)
 	}
 }

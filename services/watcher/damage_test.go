@@ -197,9 +197,9 @@ func TestReadersAreHeard(t *testing.T) {
 	told(4, "it still does")
 	log := watchertest.LogOf(t, b)
 	if got := fmt.Sprint(watchertest.Ops(log)); got != "[is a mark gap mark is a gap mark]" {
-		t.Fatalf("the log is %s: where readers begin, everything is to be said again", got)
+		t.Fatalf("the log is %s, want everything recorded again where readers begin", got)
 	}
 	if !log[4].Sync || log[6].Since != 5 || log[6].Census.Objects != 1 {
-		t.Errorf("it is said again %+v, and readers begin with %d", log[4], log[6].Since)
+		t.Errorf("recorded again is %+v, and readers begin with %d; want a sync, and 5", log[4], log[6].Since)
 	}
 }

@@ -57,10 +57,10 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 	})
 	watchertest.Until(t, func() bool { return service.Checks()["api"]() == nil }) // one refused kind does not fail it
 	if all := service.unwatched(time.Now().Add(report.StallAfter)); len(all) != 1 || all[0].Kind != "widgets.example.com" || all[0].Reason == "" {
-		t.Errorf("it cannot watch %+v", all)
+		t.Errorf("the kinds that cannot be watched are %+v, want widgets with a reason", all)
 	}
 	if all := service.unwatched(time.Now()); len(all) > 0 {
-		t.Errorf("after a moment it says that it cannot watch %+v", all)
+		t.Errorf("after a moment the kinds that cannot be watched are %+v, want none", all)
 	}
 	watchertest.Until(t, func() bool { return degraded("pods") == 0 })
 	s.Set(func() { clear(s.Refuse) })
@@ -157,7 +157,7 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 		s.Cut()
 		time.Sleep(goneAfter + 10*time.Second)
 		if got := told(); !strings.HasSuffix(got, "gone w mark") {
-			t.Fatalf("when it is served no more the log tells %q", got)
+			t.Fatalf("when the kind is served no more its log is %q, want it to end with the deletion and a mark", got)
 		}
 		ended := watchertest.Standing(t, b, stream).Last
 		time.Sleep(age - 15*time.Second)
@@ -170,12 +170,12 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 		service.wakeUp()
 		time.Sleep(time.Second)
 		if _, err := b.StreamState(t.Context(), stream); !errors.Is(err, bus.ErrNoStream) {
-			t.Errorf("when everything has expired it is there: %v", err)
+			t.Errorf("when all has expired the log of the kind is still there: %v", err)
 		}
 		s.Set(func() { s.Custom = true })
 		time.Sleep(15 * time.Second)
 		if got := told(); got != "is w mark" {
-			t.Errorf("when it is served again the log tells %q", got)
+			t.Errorf("when the kind is served again its log is %q, want \"is w mark\"", got)
 		}
 	})
 }
@@ -318,7 +318,7 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	s.Change("ADDED", "b", 0)
 	watchertest.Eventually(t, b, "is a", "is b")
 	if form := watchertest.LogOf(t, b)[2].Form; form != kinds.Full {
-		t.Errorf("who wanted metadata turned the kind to form %q", form)
+		t.Errorf("a watcher that wants metadata records in form %q, want in full", form)
 	}
 	stop()
 }

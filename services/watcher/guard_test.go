@@ -91,14 +91,14 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		}
 		time.Sleep(guardEvery)
 		if err := service.checkWatched(); err != nil {
-			t.Errorf("when they are watched the check says %v", err)
+			t.Errorf("the check with all kinds watched: %v, want nil", err)
 		}
 		if got := testutil.ToFloat64(service.metrics.taken); got != float64(len(theirs)) {
 			t.Errorf("%v kinds are counted as taken, want %d", got, len(theirs))
 		}
 		time.Sleep(time.Second)
 		if !service.Synced() {
-			t.Errorf("it is not synced: %v", service.checkSynced())
+			t.Errorf("the watcher is not synced: %v", service.checkSynced())
 		}
 		for _, k := range resources {
 			if got := b.told(string(k)); got != count(slices.Contains(theirs, k))*(int(takeOverAfter/guardEvery)+1) {
@@ -142,7 +142,7 @@ func TestThatAKindIsWatchedIsShown(t *testing.T) {
 		start(t, s, b, "one", through(d))
 		time.Sleep(5 * time.Second) // virtual
 		if got := marksOf(t, b, "pods"); got != 1 {
-			t.Errorf("before anybody asks there are %d marks", got)
+			t.Errorf("before any question there are %d marks, want 1", got)
 		}
 		var shown []time.Duration
 		for began, marks := time.Now(), 1; time.Since(began) < 9*time.Second; time.Sleep(100 * time.Millisecond) {
@@ -173,24 +173,24 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 			return len(c.said)
 		}
 		if got := asks(); got != 0 {
-			t.Errorf("at first it is asked %d times", got)
+			t.Errorf("at first the watcher is asked %d times", got)
 		}
 		time.Sleep(askAfter - 1) // virtual
 		if got := asks(); got != 0 {
-			t.Errorf("before 1.5 s are over it is asked %d times", got)
+			t.Errorf("before 1.5 s are over the watcher is asked %d times, want 0", got)
 		}
 		time.Sleep(1)
 		if got := asks(); got != 1 || string(c.said[0]) != "pods" {
-			t.Errorf("after 1.5 s it is asked %d times: %s", got, c.said)
+			t.Errorf("after 1.5 s the watcher is asked %d times: %s; want once, about pods", got, c.said)
 		}
 		a.StateErr[logPods] = away
 		time.Sleep(unshownAfter)
 		if asks(); len(held) != 1 {
-			t.Error("a bus that is away shows that its holder is")
+			t.Error("a bus that is away counts as a watcher that is")
 		}
 		delete(a.StateErr, logPods)
 		if got := asks(); got != 1 || len(held) != 1 {
-			t.Errorf("when the bus is there again it is asked %d times", got)
+			t.Errorf("when the bus is back the watcher is asked %d times, want 1", got)
 		}
 	})
 }
@@ -223,28 +223,28 @@ func TestAHolderIsChallenged(t *testing.T) {
 	service := &Service{config: Config{Bus: a}, members: s.members}
 	g := service.askWatcher(t.Context(), "pods", nil)
 	if g == nil || g.shown || g.from != 2 {
-		t.Fatalf("at first it is %+v", g)
+		t.Fatalf("the first guard is %+v", g)
 	}
 	since := g.since
 	if g = service.askWatcher(t.Context(), "pods", g); g.shown || !g.since.Equal(since) {
-		t.Errorf("while nothing is shown it is %+v", g)
+		t.Errorf("without a sign the guard is %+v, want it since the beginning", g)
 	}
 	if err := k.mark(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if g = service.askWatcher(t.Context(), "pods", g); !g.shown {
-		t.Errorf("when it is shown it is %+v", g)
+		t.Errorf("after a sign the guard is %+v, want it shown", g)
 	}
 	a.StateErr[logPods] = away
 	if again := service.askWatcher(t.Context(), "pods", g); again != g {
-		t.Errorf("what was shown is asked for again: %+v", again)
+		t.Errorf("a guard that was shown is asked again: %+v", again)
 	}
 	if none := service.askWatcher(t.Context(), "pods", nil); none != nil {
-		t.Errorf("of a bus that is away it is %+v", none)
+		t.Errorf("on a bus that is away the guard is %+v, want none", none)
 	}
 	delete(a.StateErr, logPods)
 	if other := service.askWatcher(t.Context(), "pods", &kindGuard{holder: "other", shown: true, from: 9}); other.shown || other.from != 3 {
-		t.Errorf("of another holder it is %+v", other)
+		t.Errorf("the guard of another holder is %+v, want not shown, from 3", other)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestOneKindStandsForItsHolder(t *testing.T) {
 		}
 		time.Sleep(unshownAfter - 1) // virtual
 		if hear(); len(held) != 3 {
-			t.Errorf("before three seconds are over there are %d", len(held))
+			t.Errorf("before three seconds are over %d kinds are held, want 3", len(held))
 		}
 		if err := k.mark(t.Context()); err != nil {
 			t.Fatal(err)
@@ -271,14 +271,14 @@ func TestOneKindStandsForItsHolder(t *testing.T) {
 		hear()
 		time.Sleep(unshownAfter - 1)
 		if hear(); len(held) != 3 {
-			t.Errorf("after a word there are %d", len(held))
+			t.Errorf("after a sign %d kinds are held, want 3", len(held))
 		}
 		time.Sleep(1)
 		if hear(); len(held) != 1 || held["nodes"] == nil {
-			t.Errorf("after three seconds of silence there are %d", len(held))
+			t.Errorf("after three seconds of silence %d kinds are held, want nodes alone", len(held))
 		}
 		if hear(); len(witnesses) != 0 {
-			t.Errorf("of nothing that is shown there are witnesses %v", witnesses)
+			t.Errorf("without any sign the witnesses are %v, want none", witnesses)
 		}
 	})
 }

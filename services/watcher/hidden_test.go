@@ -106,6 +106,6 @@ func TestMarksSayWhetherAKindHasRules(t *testing.T) {
 	watching(t, service)
 	stop()
 	if after := len(watchertest.LogOf(t, b)); after != before {
-		t.Errorf("nothing has changed, and %d messages were stored", after-before)
+		t.Errorf("%d messages were stored though nothing has changed", after-before)
 	}
 }

@@ -28,7 +28,7 @@ func TestWhichMetricsThereAre(t *testing.T) {
 			"millrace_watcher_left_out_versions_total": 1, "millrace_watcher_active": 1,
 		} {
 			if got, err := testutil.GatherAndCount(registry, name); err != nil || got != want {
-				t.Errorf("of %s there are %d, %v", name, got, err)
+				t.Errorf("%s has %d series, %v; want %d", name, got, err, want)
 			}
 		}
 	})

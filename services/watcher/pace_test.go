@@ -110,10 +110,10 @@ func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 		service, _ := start(t, s, b, "one", through(d))
 		time.Sleep(time.Minute)
 		if asked := d.Since("apis", time.Time{}); len(asked) != 0 || service.watches(widgets) {
-			t.Errorf("it has looked %d times, and watches another kind: %t", len(asked), service.watches(widgets))
+			t.Errorf("the watcher asked %d times which kinds exist, and watches another one: %t; want neither", len(asked), service.watches(widgets))
 		}
 		if !service.Synced() {
-			t.Errorf("it is not synced: %v", service.checkSynced())
+			t.Errorf("the watcher is not synced: %v", service.checkSynced())
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestHowLongAStartIsTried(t *testing.T) {
 		d.Reachable(false)
 		began := time.Now()
 		if err := run(t, d); !errors.Is(err, ErrUnreachable) || time.Since(began) <= startPatience || time.Since(began) > startPatience+time.Second {
-			t.Errorf("it ends after %v: %v", time.Since(began), err)
+			t.Errorf("the watcher ends after %v: %v; want ErrUnreachable after its patience", time.Since(began), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestHowLongAStartIsTried(t *testing.T) {
 		s.Refuse[""] = http.StatusUnauthorized
 		began := time.Now()
 		if err := run(t, d); !errors.Is(err, ErrRefused) || len(d.Since("api", began)) != 8 {
-			t.Errorf("it ends after %d refusals: %v", len(d.Since("api", began)), err)
+			t.Errorf("the watcher ends after %d refusals: %v; want ErrRefused after 8", len(d.Since("api", began)), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -196,26 +196,26 @@ func TestWhenAKindIsRetired(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if got := log(); got != "is w mark gone w mark" || service.watches(widgets) {
-			t.Fatalf("after ten seconds it is told as %s, and watched: %t", got, service.watches(widgets))
+			t.Fatalf("after ten seconds the log of the kind is %s, and it is watched: %t; want it ended", got, service.watches(widgets))
 		}
 		time.Sleep(retiredMarkEvery - 15*time.Second)
 		if got := log(); got != "is w mark gone w mark" {
-			t.Errorf("before twenty minutes are over it is told as %s", got)
+			t.Errorf("before twenty minutes are over the log of the kind is %s, want no further mark", got)
 		}
 		time.Sleep(30 * time.Second)
 		if got := log(); got != "is w mark gone w mark mark" {
-			t.Errorf("after twenty minutes it is told as %s", got)
+			t.Errorf("after twenty minutes the log of the kind is %s, want another mark", got)
 		}
 		time.Sleep(90 * time.Minute)
 		if all, err := b.Kinds(t.Context()); err != nil || len(all) != 2 {
-			t.Errorf("before its messages have expired there are %d kinds, %v", len(all), err)
+			t.Errorf("before its messages have expired there are %d kinds, %v; want 2", len(all), err)
 		}
 		time.Sleep(50 * time.Minute)
 		if all, err := b.Kinds(t.Context()); err != nil || len(all) != 1 || all[0].Name != "pods" {
-			t.Errorf("when its messages have expired there are %v, %v", all, err)
+			t.Errorf("when its messages have expired the kinds are %v, %v; want pods", all, err)
 		}
 		if stop(); len(service.retired) != 0 || len(service.missing) != 0 {
-			t.Errorf("of a kind that is forgotten there is %v, missing since %v", service.retired, service.missing)
+			t.Errorf("of a forgotten kind the watcher keeps %v, missing since %v; want nothing", service.retired, service.missing)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestWhatCannotBeReportedIsReportedLater(t *testing.T) {
 			}
 			r, err := report.DecodeReport(m)
 			if err != nil || len(r.Unwatched) != 2 || r.Unwatched[0].Kind != "nodes" || r.Unwatched[1].Kind != "pods" || r.Replica != "one" {
-				t.Errorf("it reports %+v, %v", r, err)
+				t.Errorf("the report is %+v, %v; want nodes and pods, of one", r, err)
 			}
 			at = append(at, m.Time.Sub(began))
 		}

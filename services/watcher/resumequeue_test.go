@@ -53,14 +53,14 @@ func TestAKindDoesNotWaitForEver(t *testing.T) {
 		began := time.Now()
 		q.acquire(t.Context(), 1)()
 		if took := time.Since(began); took != resumePatience {
-			t.Errorf("it waited %v, want %v", took, resumePatience)
+			t.Errorf("acquire waited %v, want %v", took, resumePatience)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		began = time.Now()
 		q.acquire(ended, 1)()
 		if took := time.Since(began); took != 0 {
-			t.Errorf("it waited %v after the end", took)
+			t.Errorf("acquire with an ended context waited %v, want 0", took)
 		}
 		if q.held != resumeAtOnce || len(q.waiting) != 0 {
 			t.Errorf("%d are held, and %d wait", q.held, len(q.waiting))

@@ -95,7 +95,7 @@ func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	log := watchertest.LogOf(t, b)
 	at := slices.IndexFunc(log, func(d events.Delta) bool { return d.Epoch == 4 })
 	if again := log[before:at]; len(again) > 0 {
-		t.Errorf("what is no news made it say %v", watchertest.Ops(again))
+		t.Errorf("a claim that is no news makes the watcher record %v", watchertest.Ops(again))
 	}
 	var hole events.Hole
 	for _, d := range log[at:] {

@@ -135,7 +135,7 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	}
 	for _, d := range watchertest.LogOf(t, b) {
 		if d.Ref.Name == "early" && (d.Trace.Writes != 4 || d.Trace.Began != cause.Began) {
-			t.Errorf("it goes on as %+v", d.Trace)
+			t.Errorf("the trace goes on as %+v, want 4 writes since its beginning", d.Trace)
 		}
 	}
 }
@@ -155,10 +155,10 @@ func TestAWriterIsToldThatItIsHeard(t *testing.T) {
 		return len(heard) > 0
 	})
 	if got := <-heard; got != "here" {
-		t.Errorf("%q is heard", got)
+		t.Errorf("the announcement %q is heard, want \"here\"", got)
 	}
 	if service.writes.InFlight(watchertest.APod("a")) != 1 {
-		t.Error("it is not known, although that was said")
+		t.Error("the write is not known, although it was announced")
 	}
 }
 
@@ -172,10 +172,10 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 	known(t, b, service, trace.Write{UID: "another", Version: "1"})
 	s.ChangeOf("pods", "MODIFIED", "a", watchertest.ByWriter(events.FieldManager))
 	if span := spans(t, r, 1)[0]; span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
-		t.Errorf("parent %v, %q", span.Parent.IsValid(), span.Attributes[trace.Outcome])
+		t.Errorf("the span has a parent: %v, and the outcome %q; want none, and missed", span.Parent.IsValid(), span.Attributes[trace.Outcome])
 	}
 	if !service.writes.Heard() {
-		t.Error("it does not know that writers tell of their writes")
+		t.Error("Heard is false, although writers announce their writes")
 	}
 	if got := testutil.CollectAndCount(missedOf(service)); got != 0 {
 		t.Errorf("%d kinds have missed causes, although no writer has told of any", got)

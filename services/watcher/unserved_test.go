@@ -113,7 +113,7 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 		sweep()
 		said("in a new epoch", gone+" mark mark")
 		if got := watchertest.LastOf(t, a.Bus, widgets).Epoch; got != 3 || service.retired[widgets].epoch != 3 {
-			t.Errorf("it is in epoch %d, and retired in %d", got, service.retired[widgets].epoch)
+			t.Errorf("the kind is in epoch %d, and retired in %d; want 3", got, service.retired[widgets].epoch)
 		}
 		if got := strings.Count(log(), "A kind is no longer served"); got != 1 {
 			t.Errorf("that it is served no more is told %d times", got)
@@ -156,11 +156,11 @@ func TestWhichKindsAreMissing(t *testing.T) {
 		service.config.Scope = BuiltIn
 		service.retired[widgets] = retiredKind{at: time.Now()}
 		if service.endUnserved(t.Context(), nil, source.Catalog{}); len(service.missing) != 0 || len(service.retired) != 0 || service.waiting || !service.reminder.IsZero() {
-			t.Errorf("of another's kind: missing %v, retired %v, waiting %t", service.missing, service.retired, service.waiting)
+			t.Errorf("of a kind of other watchers: missing %v, retired %v, waiting %t; want nothing", service.missing, service.retired, service.waiting)
 		}
 		service.retired = map[kinds.Name]retiredKind{"a": {at: time.Unix(300, 0)}, "b": {at: time.Unix(100, 0)}, "c": {at: time.Unix(200, 0)}}
 		if service.setNextMark(); !service.reminder.Equal(time.Unix(100, 0).Add(retiredMarkEvery)) {
-			t.Errorf("it is reminded at %v", service.reminder)
+			t.Errorf("the reminder is at %v, want for the earliest mark", service.reminder)
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestWhichStreamsAreRemoved(t *testing.T) {
 			}
 			after, err := kindlog.LastLink(t.Context(), a, widgets, a.Stands(t, logW))
 			if err != nil || (podLog{log}).append(t.Context(), events.Delta{Kind: widgets, Op: events.Mark, After: after, At: time.Now()}) != nil {
-				t.Fatal("it cannot be marked")
+				t.Fatal("mark: the mark is refused")
 			}
 		}
 		c.change(a)

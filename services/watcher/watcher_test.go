@@ -151,7 +151,7 @@ func TestASettledWatchBeginsAnewAtOnce(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if got := fails(20 * time.Second); len(got) < 4 || got[0] > 75*time.Millisecond || got[1]-got[0] > 75*time.Millisecond || got[2]-got[1] > 150*time.Millisecond {
-			t.Errorf("after a watch of half a minute it tries again after %v", got)
+			t.Errorf("after a watch of half a minute the watcher retries after %v, want soon", got)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestWhatAWatcherIsMadeOf(t *testing.T) {
 	given := Config{REST: &rest.Config{Host: "http://server"}, Bus: b, Kinds: []kinds.Kind{secrets, kinds.Pods.Kind}, Scope: Other}
 	service, err := New(given)
 	if err != nil || service.config.Kinds[0].Form != kinds.Metadata || service.config.Kinds[1].Form != kinds.Full || given.Kinds[0].Form != kinds.Full {
-		t.Errorf("it watches %+v, and was given %+v, %v", service.config.Kinds, given.Kinds, err)
+		t.Errorf("the watcher watches %+v, and was given %+v, %v", service.config.Kinds, given.Kinds, err)
 	}
 	for what, c := range map[string]Config{
 		"without an API server": {Bus: b}, "without a bus": {REST: given.REST}, "of another scope": {REST: given.REST, Bus: b, Scope: "odd"},
@@ -178,10 +178,10 @@ func TestWhatAWatcherIsMadeOf(t *testing.T) {
 	}
 	for _, scope := range append(slices.Clone(Scopes), "") {
 		if got, want := scope.group(), map[Scope]string{BuiltIn: "built-in", Other: "other"}[scope]; got != want {
-			t.Errorf("the watchers of %q are the group %q", scope, got)
+			t.Errorf("the group of the watchers of %q is %q, want %q", scope, got, want)
 		}
 		if _, err := New(Config{REST: given.REST, Bus: b, Scope: scope}); err != nil {
-			t.Errorf("of the scope %q no watcher is made: %v", scope, err)
+			t.Errorf("New with the scope %q: %v", scope, err)
 		}
 	}
 	if fmt.Sprint(versions.DefaultBound) != "{8388608 102400}" {
@@ -209,10 +209,10 @@ func TestAGapSaysSinceWhenItMayBe(t *testing.T) {
 	log := watchertest.LogOf(t, b)
 	gap, mark := log[len(log)-2], log[len(log)-1]
 	if h := watchertest.Hole(t, gap); !h.Since.Equal(last) {
-		t.Errorf("changes may be missing since %v, and the last one told was at %v", h.Since, last)
+		t.Errorf("the gap says since %v, want since the last change at %v", h.Since, last)
 	}
 	if want := (events.Place{Known: true}); gap.Before != want {
-		t.Errorf("before the first gap there is one at %+v", gap.Before)
+		t.Errorf("the first gap has another before it at %+v", gap.Before)
 	}
 	if want := (events.Place{Known: true, Sequence: uint64(len(log) - 1)}); mark.Before != want {
 		t.Errorf("the mark says that the gap is at %+v, want %+v", mark.Before, want)

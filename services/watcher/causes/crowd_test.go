@@ -73,7 +73,7 @@ func TestMadeUpWritersAreForgotten(t *testing.T) {
 		}
 		c.endUnlisted(trace.Roll{Writer: "w0", Open: []string{"2"}})
 		if c.endUnlisted(trace.Roll{Writer: "late"}); c.inFlightCount != maxWriters {
-			t.Errorf("after a roll %d writes are under way", c.inFlightCount)
+			t.Errorf("after a roll of another writer %d writes are under way, want as many as before", c.inFlightCount)
 		}
 		time.Sleep(writerTimeout) // virtual
 		if c.silent("w1") {
@@ -86,11 +86,11 @@ func TestMadeUpWritersAreForgotten(t *testing.T) {
 		}
 		c.receive(write("late", "1"))
 		if !c.await(version{"u", "1"}, false, watchertest.APod("a"), look) || c.await(version{"u", "1"}, false, watchertest.APod("b"), look) || len(c.waiting) != 1 {
-			t.Errorf("a write under way is not waited for, or another one: %d wait", len(c.waiting))
+			t.Errorf("%d changes wait, want that the one whose write is under way does", len(c.waiting))
 		}
 		c.await(version{"u", "1"}, false, watchertest.APod("a"), look)
 		if len(c.waiting) != 1 {
-			t.Error("who waits twice is told twice")
+			t.Error("a change that waits twice is kept twice")
 		}
 		c.receive(trace.Write{Writer: "late", ID: "1", About: watchertest.APod("a"), UID: "u", Version: "1", Ends: true, Trace: events.Trace{Parent: "p"}})
 		if _, ours := c.traceOf(version{"u", "1"}, false); !ours || len(look) != 1 || len(c.waiting) != 0 {

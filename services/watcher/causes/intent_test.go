@@ -70,7 +70,7 @@ func TestWhatWantsNothingNew(t *testing.T) {
 		told := NewWrites(tracetest.New().Tracer("watcher", trace.Options{}))
 		told.receive(trace.Write{ID: "w", Begins: true})
 		if got := told.isReport(d, intentIn(was), intentIn(is)); got != c.want {
-			t.Errorf("%s: it reports: %t, want %t", name, got, c.want)
+			t.Errorf("%s: the change reports: %t, want %t", name, got, c.want)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestAnIntentOfWhatIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := intentIn(raw), intentIn(p); got != want || got.node != "n" {
-		t.Errorf("it wants %+v as it is sent, and %+v in its type", got, want)
+		t.Errorf("the intent is %+v as it is sent, and %+v in its Go type; want the same", got, want)
 	}
 	other := p.DeepCopy()
 	if other.OwnerReferences[0].Name = "other"; intentIn(other) == intentIn(p) {
@@ -142,14 +142,14 @@ func TestWhereAVersionComesFrom(t *testing.T) {
 		k.why = late
 		o := k.origin(d, p)
 		if o.Ours != c.is || o.Missed != c.missed || o.Reports != c.reports || (o.Cause.Parent == request) != c.is || (o.Before.Parent == "before") != c.known {
-			t.Errorf("%s: it comes from %+v", what, o)
+			t.Errorf("%s: the origin is %+v", what, o)
 		}
 		if o.Labels["l"] != "1" || o.Notes["n"] != "2" {
-			t.Errorf("%s: it has the labels %v and notes %v", what, o.Labels, o.Notes)
+			t.Errorf("%s: the origin has the labels %v and the notes %v", what, o.Labels, o.Notes)
 		}
 		g, given := k.writes.untracked.Get(version{"u", "7"})
 		if given != (!c.is && d.Op == events.Is) || given && g != (untracked{"pods", late}) {
-			t.Errorf("%s: it goes on as %+v: %t", what, g, given)
+			t.Errorf("%s: it is kept as %+v (%t)", what, g, given)
 		}
 	}
 }

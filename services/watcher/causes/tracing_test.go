@@ -40,19 +40,19 @@ func TestAChangeWaitsForASecond(t *testing.T) {
 		receives("c", 3)
 		time.Sleep(699 * time.Millisecond)
 		if watchertest.Rings(k.wake) || len(watchertest.LogOf(t, b)) != 0 {
-			t.Errorf("before a second is over %d changes go on", len(watchertest.LogOf(t, b)))
+			t.Errorf("before a second is over %d changes are recorded, want none", len(watchertest.LogOf(t, b)))
 		}
 		if time.Sleep(time.Millisecond); !watchertest.Rings(k.wake) {
 			t.Error("the watch is not woken after a second")
 		}
 		if err := k.Release(t.Context(), false, k.record); err != nil || len(watchertest.LogOf(t, b)) != 1 || len(k.held) != 2 {
-			t.Errorf("after a second %d changes go on, and %d wait, %v", len(watchertest.LogOf(t, b)), len(k.held), err)
+			t.Errorf("after a second %d changes are recorded and %d wait, %v; want 1 and 2", len(watchertest.LogOf(t, b)), len(k.held), err)
 		}
 		if time.Sleep(300 * time.Millisecond); !watchertest.Rings(k.wake) {
 			t.Error("the watch is not woken for the second change")
 		}
 		if err := k.Release(t.Context(), false, k.record); err != nil || len(watchertest.LogOf(t, b)) != 3 || k.held != nil {
-			t.Errorf("after another second %d changes go on, and %d wait, %v", len(watchertest.LogOf(t, b)), len(k.held), err)
+			t.Errorf("after another second %d changes are recorded and %d wait, %v; want 3 and none", len(watchertest.LogOf(t, b)), len(k.held), err)
 		}
 		if k.writes.inFlightCount != 0 {
 			t.Errorf("%d writes are waited for that did not end in time", k.writes.inFlightCount)
@@ -74,11 +74,11 @@ func TestHowManyChangesWait(t *testing.T) {
 		t.Errorf("%d changes wait", len(k.held))
 	}
 	if k.meets(t, "a", "1024"); len(k.held) != 1023 || len(watchertest.LogOf(t, b)) != 1 {
-		t.Errorf("%d changes wait, and %d go on", len(k.held), len(watchertest.LogOf(t, b)))
+		t.Errorf("%d changes wait, and %d are recorded", len(k.held), len(watchertest.LogOf(t, b)))
 	}
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if err := k.Release(t.Context(), true, k.record); !errors.Is(err, bus.ErrOvertaken) || k.held != nil {
-		t.Errorf("what is not stored: %v, and %d wait", err, len(k.held))
+		t.Errorf("a change that cannot be stored: %v, and %d wait; want the error, and none", err, len(k.held))
 	}
 	k.held = make([]held, 3)
 	if k.EndLast(t.Context(), k.bus, k.appender); k.held != nil {
@@ -91,14 +91,14 @@ func TestAWatchWithoutTraces(t *testing.T) {
 	t.Parallel()
 	k := watchOf(t, memory.New(memory.Options{}), nil)
 	if err := k.Receive(t.Context(), watch.Event{Type: watch.Added, Object: watchertest.AVersion("a", 10)}, k.record); err != nil || len(watchertest.LogOf(t, k.bus)) != 1 || len(k.held) != 0 {
-		t.Errorf("%d messages are in the log, and %d wait, %v", len(watchertest.LogOf(t, k.bus)), len(k.held), err)
+		t.Errorf("%d messages are in the log and %d wait, %v; want 1 and 0", len(watchertest.LogOf(t, k.bus)), len(k.held), err)
 	}
 	if span := NewWrites(nil).Relist("pods"); span != nil {
 		t.Error("without traces a relist has a span")
 	}
 	traced := traceable(t, memory.New(memory.Options{}), tracetest.New())
 	if err := traced.Receive(t.Context(), watch.Event{Type: watch.Added, Object: &metav1.Status{}}, traced.record); err == nil {
-		t.Error("what is no object is heard")
+		t.Error("Receive takes an event without an object")
 	}
 }
 
@@ -116,38 +116,38 @@ func TestSpansOfWhatIsStored(t *testing.T) {
 	}
 	says("a", 1)
 	if len(k.sending) != 1 || len(r.Spans()) != 0 {
-		t.Fatalf("%d spans are open, and %d have ended", len(k.sending), len(r.Spans()))
+		t.Fatalf("%d spans are open and %d have ended, want 1 and 0", len(k.sending), len(r.Spans()))
 	}
 	if err := k.flush(t.Context()); err != nil || len(k.sending) != 0 || len(r.Spans()) != 1 {
-		t.Errorf("when it is stored %d are open, and %d have ended, %v", len(k.sending), len(r.Spans()), err)
+		t.Errorf("after the flush %d spans are open and %d have ended, %v; want 0 and 1", len(k.sending), len(r.Spans()), err)
 	}
 	says("b", 2)
 	says("c", 3)
 	k.sending[1].link.Sum = "another"
 	k.appender = &watchertest.Unflushed{Appender: k.appender}
 	if k.EndLast(t.Context(), k.bus, k.appender); len(r.Spans()) != 2 || len(k.sending) != 0 {
-		t.Errorf("of two of which one is stored %d spans have ended", len(r.Spans())-1)
+		t.Errorf("of two changes of which one is stored %d spans have ended, want 1", len(r.Spans())-1)
 	}
 	if _, known := k.versions.Get("u-b"); !known {
-		t.Error("what is stored is not remembered")
+		t.Error("the version of a stored change is not remembered")
 	}
 	if _, known := k.versions.Get("u-c"); known {
-		t.Error("what is not stored is remembered")
+		t.Error("the version of a change that was not stored is remembered")
 	}
 	k.appender = k.appender.(*watchertest.Unflushed).Appender
 	says("d", 4)
 	if k.EndLast(t.Context(), k.bus, k.appender); len(r.Spans()) != 3 {
-		t.Errorf("of what is flushed %d spans have ended", len(r.Spans())-2)
+		t.Errorf("of a flushed change %d spans have ended, want 1", len(r.Spans())-2)
 	}
 	if span := k.Begin(&events.Delta{Sync: true, UID: "x"}, watchertest.AVersion("x", 5)); span != nil {
-		t.Error("what a relist finds has a span")
+		t.Error("a change that a relist finds has a span")
 	}
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if err := k.append(t.Context(), events.Is, watchertest.AVersion("b", 6)); err == nil {
-		t.Fatal("it is not refused")
+		t.Fatal("append to a log that refuses returns no error")
 	}
 	if _, known := k.versions.Get("u-b"); known {
-		t.Error("what was refused is remembered")
+		t.Error("the version of a refused change is remembered")
 	}
 }
 
@@ -199,7 +199,7 @@ func TestAChangeWaitsForTheWriteUnderWay(t *testing.T) {
 	k.goesOn(t, b, 3)
 	watchertest.Eventually(t, b, "is before", "is late", "is behind")
 	if got := trace.Context(watchertest.LogOf(t, b)[1].Trace).TraceID(); got != trace.Context(events.Trace{Parent: request}).TraceID() {
-		t.Errorf("it goes on in %v", got)
+		t.Errorf("the change is recorded in the trace %v, want that of the request", got)
 	}
 }
 
@@ -246,11 +246,11 @@ func TestAWriterThatIsKilledHoldsUpOneChange(t *testing.T) {
 	k.writes.lastHeard["mute"] = time.Now().Add(-2 * writerTimeout)
 	k.meets(t, "b", "4")
 	if got := len(watchertest.LogOf(t, b)); got != 4 {
-		t.Errorf("%d deltas went on, want that too of whose writer nothing is heard", got)
+		t.Errorf("%d changes are recorded, want also the one whose writer is not heard", got)
 	}
 	k.writes.endUnlisted(trace.Roll{Writer: "another"})
 	if _, known := k.writes.lastHeard["mute"]; known || len(k.writes.inFlight) > 0 {
-		t.Errorf("it is remembered: %t, with the writes %v", known, k.writes.inFlight)
+		t.Errorf("the writer is remembered: %t, with the writes %v; want neither", known, k.writes.inFlight)
 	}
 }
 

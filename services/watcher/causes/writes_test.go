@@ -48,31 +48,31 @@ func TestWhoWaitsIsToldOfWhatEnds(t *testing.T) {
 	begins("2")
 	waits := func() bool { return c.await(version{"u", "1"}, false, watchertest.APod("a"), look) }
 	if !waits() {
-		t.Fatal("it does not wait for a write under way")
+		t.Fatal("a change does not wait for a write under way")
 	}
 	if c.endUnlisted(trace.Roll{Writer: "w", Open: []string{"1", "2"}}); len(look) != 0 || c.inFlightCount != 2 {
 		t.Errorf("a roll that names all tells of news, and %d are under way", c.inFlightCount)
 	}
 	if c.endUnlisted(trace.Roll{Writer: "w", Open: []string{"2"}}); len(look) != 1 || c.inFlightCount != 1 || len(c.inFlight) != 1 {
-		t.Errorf("a roll that names one of two tells no news, and %d are under way", c.inFlightCount)
+		t.Errorf("a roll that names one of two writes is no news, or %d are under way, want 1", c.inFlightCount)
 	}
 	<-look
 	if !waits() {
-		t.Fatal("it does not wait for the other write")
+		t.Fatal("a change does not wait for the other write")
 	}
 	if c.receive(trace.Write{Writer: "w", ID: "2", About: watchertest.APod("a")}); len(look) != 1 || c.inFlightCount != 0 || len(c.inFlight) != 0 {
 		t.Errorf("the end of the last one is not told, and %d are under way", c.inFlightCount)
 	}
 	if _, ours := c.traceOf(version{"", ""}, false); ours {
-		t.Error("a write without a version makes one")
+		t.Error("traceOf knows a write without a version")
 	}
 	if waits() {
-		t.Error("it waits for nothing")
+		t.Error("a change waits when no write is under way")
 	}
 	begins("3")
 	c.receive(trace.Write{Writer: "w", ID: "4", About: watchertest.APod("b"), UID: "u", Version: "1"})
 	if waits() {
-		t.Error("it waits although its cause is known")
+		t.Error("a change waits although its cause is known")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 		watches := func(kinds.Name) bool { return true }
 		w.Listen(ctx, c, watches)
 		if c.tried != 5 || strings.Count(log(), "Cannot subscribe") != 5 {
-			t.Errorf("it is tried %d times in 4.5 s, and it tells\n%s", c.tried, log())
+			t.Errorf("in 4.5 s the watcher subscribed %d times, want 5; the log is\n%s", c.tried, log())
 		}
 		if w.inFlightCount != 0 {
 			t.Error("a write of which nothing can be heard is waited for")
@@ -107,7 +107,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 		none := NewWrites(nil)
 		none.Listen(t.Context(), c, watches)
 		if c.tried != 5 || len(none.Collectors()) != 0 || len(w.Collectors()) != 1 {
-			t.Errorf("without traces it listens, %d times", c.tried)
+			t.Errorf("without traces the watcher subscribes, %d times in all", c.tried)
 		}
 	})
 }

@@ -37,7 +37,7 @@ func TestWhatALogTells(t *testing.T) {
 	} {
 		h, err := ReadFrom(t.Context(), &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, c.damaged): true}}, "pods", 1, log)
 		if err != nil || h.Unreadable || h.Tally.Census().Objects != c.objects || h.Places.Oldest() != c.since || h.Places.Of(subject.Delta(watchertest.APod("p0"))) != c.p0 {
-			t.Errorf("%s: it tells of %d objects since %d, p0 at %v, %v", what, h.Tally.Census().Objects, h.Places.Oldest(), h.Places, err)
+			t.Errorf("%s: the log has %d objects since %d, p0 at %v, %v", what, h.Tally.Census().Objects, h.Places.Oldest(), h.Places, err)
 		}
 		if missing := h.State.Compare("", 0).Missing(); uint64(len(missing)) != c.objects {
 			t.Errorf("%s: of nothing that is listed, messages %v are missing", what, missing)
@@ -54,7 +54,7 @@ func TestWhatALogTells(t *testing.T) {
 	}
 	h, err := ReadFrom(t.Context(), &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 6): true}}, "pods", 1, a.Stands(t, logPods))
 	if err != nil || len(h.Broken) != 1 || h.Broken[watchertest.APod("p0")].Op != events.Is {
-		t.Errorf("of a damaged end, broken are %+v, %v", h.Broken, err)
+		t.Errorf("of a log with a damaged end these are broken: %+v, %v; want p0", h.Broken, err)
 	}
 }
 

@@ -37,27 +37,27 @@ func TestAStreamIsReadToItsEnd(t *testing.T) {
 		}
 		full := errors.New("full")
 		if err := Replay(t.Context(), k.bus, "pods", 1, all, func(events.Message) error { return full }); !errors.Is(err, full) {
-			t.Errorf("of what cannot be taken: %v", err)
+			t.Errorf("Replay to a handler that fails: %v, want its error", err)
 		}
 		more := all
 		more.Last, more.Messages = all.Last+5, all.Messages+5
 		a.States[logPods] = more
 		began := time.Now()
 		if _, err := read(1, more); !errors.Is(err, events.ErrDamaged) || time.Since(began) < readPatience || time.Since(began) > 2*readPatience {
-			t.Errorf("of a stream that says that it goes on: %v, after %v", err, time.Since(began))
+			t.Errorf("Replay of a stream that says that it goes on: %v after %v, want ErrDamaged after the patience", err, time.Since(began))
 		}
 		delete(a.States, logPods)
 		if got, err := read(1, more); err != nil || len(got) != 6 {
-			t.Errorf("of one that has fewer by now: %v, %v", got, err)
+			t.Errorf("Replay of a stream that has fewer messages by now: %v, %v; want 6", got, err)
 		}
 		a.StateErr[logPods] = away
 		if _, err := read(1, more); !errors.Is(err, away) {
-			t.Errorf("of one that does not say: %v", err)
+			t.Errorf("Replay of a stream whose state cannot be read: %v, want the error of the bus", err)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := Replay(ended, k.bus, "pods", 1, all, func(events.Message) error { return nil }); err == nil {
-			t.Error("what is ended is read to its end")
+			t.Error("Replay with an ended context returns no error")
 		}
 	})
 }
@@ -112,7 +112,7 @@ func TestWhatIsLeftOfAStream(t *testing.T) {
 	}
 	state := bus.State{Messages: 3, Last: 31}
 	if err := left(t.Context(), k.bus, logPods, 1, 0, &state); err != nil || state.Messages != 3 {
-		t.Errorf("of a stream that has more by now %d messages are left, %v", state.Messages, err)
+		t.Errorf("of a stream that has more messages by now %d are left to read, %v; want 3", state.Messages, err)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 	now := time.Now()
 	s := quietTime{lastRan: now}
 	if lasts := s.elapsed(now.Add(time.Hour)); lasts != maxElapsed {
-		t.Errorf("after a stop of an hour it lasts for %v", lasts)
+		t.Errorf("after a stop of an hour the silence lasts %v, want the maximum of a step", lasts)
 	}
 	s = quietTime{lastRan: now}
 	for range int(readPatience / readPoll) {
@@ -130,6 +130,6 @@ func TestAStoppedReaderHearsNoSilence(t *testing.T) {
 		s.elapsed(now)
 	}
 	if s.total != readPatience {
-		t.Errorf("who has listened for %v has heard %v", readPatience, s.total)
+		t.Errorf("a reader that has listened for %v has counted %v of silence", readPatience, s.total)
 	}
 }

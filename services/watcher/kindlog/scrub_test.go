@@ -28,22 +28,22 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 		return found
 	}
 	if found := pass(); len(found) != 0 {
-		t.Errorf("of a whole log %+v is found", found)
+		t.Errorf("in a whole log the scrubber finds %+v, want nothing", found)
 	}
 	s := &scrubber{bus: k.bus, kind: "pods", next: 1}
 	a.Missing[6], a.Missing[5] = true, true
 	if held, err := s.lastHeld(t.Context(), 6); err != nil || held != 4 {
-		t.Errorf("it holds up to %d, %v", held, err)
+		t.Errorf("the last message that the log holds is %d, %v; want 4", held, err)
 	}
 	a.FollowErr = events.ErrDamaged
 	if found := pass(); len(found) != 1 || found[0].From != 1 || found[0].To != 4 {
-		t.Errorf("of a log that cannot be read %+v is found", found)
+		t.Errorf("in a log that cannot be read the scrubber finds %+v, want 1 to 4", found)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	a.FollowErr = nil
 	if _, err := (&scrubber{bus: k.bus, kind: "pods"}).pass(ended); err == nil {
-		t.Error("what is ended is read through")
+		t.Error("a pass with an ended context returns no error")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestHowALogIsReadThrough(t *testing.T) {
 		began := time.Now()
 		s := scrubber{bus: k.bus, kind: "pods", pause: scrubPause}
 		if found, err := s.pass(t.Context()); err != nil || len(found) != 0 || time.Since(began) != 3*scrubPause || s.next != 2502 {
-			t.Errorf("it finds %+v, %v, in %v, up to %d", found, err, time.Since(began), s.next)
+			t.Errorf("the scrubber finds %+v, %v, in %v, up to %d; want nothing, in three pauses, up to 2502", found, err, time.Since(began), s.next)
 		}
 		k, a = recorded(t, 5, 0)
 		w := &watchertest.Worn{Bus: a, Lost: map[string]bool{watchertest.Place(logPods, 1): true, watchertest.Place(logPods, 2): true}}
@@ -68,11 +68,11 @@ func TestHowALogIsReadThrough(t *testing.T) {
 			return found
 		}
 		if found := pass(); len(found) != 0 {
-			t.Errorf("of what comes before the first that is there %+v is found", found)
+			t.Errorf("before the first message the scrubber finds %+v, want nothing", found)
 		}
 		w.Lost = map[string]bool{watchertest.Place(logPods, 3): true, watchertest.Place(logPods, 4): true}
 		if found := pass(); len(found) != 1 || found[0].From != 3 || found[0].To != 4 {
-			t.Errorf("of two that are lost %+v is found", found)
+			t.Errorf("of two lost messages the scrubber finds %+v, want 3 to 4", found)
 		}
 		for first, want := range map[uint64]string{1: "[3-4]", 4: "[4-4]", 5: "[]"} {
 			s, got := scrubber{bus: a, kind: "pods"}, []string{}
@@ -89,14 +89,14 @@ func TestHowALogIsReadThrough(t *testing.T) {
 				got = append(got, fmt.Sprint(h.From, "-", h.To))
 			}
 			if fmt.Sprint(got) != want {
-				t.Errorf("of a log that begins with %d by now %v is found, want %s", first, got, want)
+				t.Errorf("in a log that begins with %d by now the scrubber finds %v, want %s", first, got, want)
 			}
 		}
 		clear(a.States)
 		s = scrubber{bus: w, kind: "pods", next: 1}
 		a.StateErr[logPods] = away
 		if err := s.window(t.Context(), 6); !errors.Is(err, away) {
-			t.Errorf("of a log that is away: %v", err)
+			t.Errorf("a window of a log that is away: %v, want the error of the bus", err)
 		}
 		if _, there, _ := a.Bus.Last(t.Context(), logPods, subject.Mark("pods")); !there {
 			t.Error("there is no mark")
@@ -133,21 +133,21 @@ func TestWhenALogIsReadThrough(t *testing.T) {
 			return len(findings)
 		}
 		if time.Sleep(scrubFirst - 1); found() != 0 || len(reports) != 0 { // virtual
-			t.Error("it is read before ten minutes are over")
+			t.Error("the log is scrubbed before ten minutes are over")
 		}
 		time.Sleep(scrubFirst + scrubPause)
 		first := found()
 		if first == 0 || len(reports) != 1 {
-			t.Errorf("after twenty minutes %d holes are found, and told %d times", first, len(reports))
+			t.Errorf("after twenty minutes %d holes are found and reported %d times, want some, and once", first, len(reports))
 		}
 		<-reports
 		time.Sleep(scrubEvery - scrubFirst - scrubPause - 1)
 		if found() != first || len(reports) != 0 {
-			t.Errorf("before six hours are over %d holes are found", found()-first)
+			t.Errorf("before six hours are over %d more holes are found, want none", found()-first)
 		}
 		a.Fails(logPods, away)
 		if time.Sleep(scrubFirst + 2*scrubPause); found() != first || !strings.Contains(log(), "Cannot read the log through") || len(reports) != 1 {
-			t.Errorf("of a log that is away %d holes are found, and it tells\n%s", found()-first, log())
+			t.Errorf("with a log that is away %d more holes are found, and the log says\n%s", found()-first, log())
 		}
 		a.Fails(logPods, nil)
 		if time.Sleep(scrubEvery); found() != 2*first {

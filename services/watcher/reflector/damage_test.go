@@ -35,7 +35,7 @@ func TestASuspicionIsLookedIntoOnceAMinute(t *testing.T) {
 	}
 	k.reportActedOn = time.Now().Add(-repairEvery)
 	if err := k.reportedDamage(suspicion); !errors.Is(err, events.ErrDamaged) || k.recordAll {
-		t.Errorf("after a minute: %v, all again %t", err, k.recordAll)
+		t.Errorf("a report after a minute: %v, all again: %t; want ErrDamaged, and not", err, k.recordAll)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestASessionRestsUntilItIsWoken(t *testing.T) {
 		time.Sleep(700 * time.Millisecond) // virtual
 		l.wake()                           // it looks before that anyway
 		if got := after(); got != 300*time.Millisecond {
-			t.Errorf("while something happens it looks after %v", got)
+			t.Errorf("while something happens the next look is in %v, want 300ms", got)
 		}
 		l.again(true)
 		if got := after(); got != 2*time.Minute {
@@ -68,17 +68,17 @@ func TestASessionRestsUntilItIsWoken(t *testing.T) {
 		time.Sleep(700 * time.Millisecond)
 		l.wake()
 		if got := after(); got != 300*time.Millisecond {
-			t.Errorf("when it is woken it looks after %v", got)
+			t.Errorf("when it is woken the next look is in %v, want 300ms", got)
 		}
 		l.again(false)
 		if got := after(); got != time.Second {
-			t.Errorf("after that it looks after %v", got)
+			t.Errorf("after that the next look is in %v, want 1s", got)
 		}
 	})
 	k, _ := recorded(t, 1, 0)
 	for looked, rests := range map[uint64]bool{2: true, 1: false} {
 		if k.checkedEnd = looked; k.atRest() != rests {
-			t.Errorf("what was looked at up to %d is at rest: %t", looked, k.atRest())
+			t.Errorf("looked at up to %d, the log is at rest: %t, want %t", looked, !rests, rests)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestFindingsBecomeGaps(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 1, 0)
 	if err := k.record(t.Context()); err != nil || len(watchertest.LogOf(t, k.bus)) != 2 {
-		t.Errorf("of no findings the log has %d messages, %v", len(watchertest.LogOf(t, k.bus)), err)
+		t.Errorf("without findings the log has %d messages, %v; want 2", len(watchertest.LogOf(t, k.bus)), err)
 	}
 	k.findings = []events.Hole{{Reason: "a", From: 3, To: 4}, {Reason: "b", From: 7, To: 7}}
 	if err := k.record(t.Context()); err != nil || len(k.findings) != 0 {
@@ -217,7 +217,7 @@ func TestFindingsBecomeGaps(t *testing.T) {
 	k.findings = []events.Hole{{Reason: "c"}}
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if err := k.record(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
-		t.Errorf("of a log that refuses: %v", err)
+		t.Errorf("record findings in a log that refuses: %v, want ErrOvertaken", err)
 	}
 	k.findings = []events.Hole{{Reason: "c"}}
 	if err := k.checkStreams(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
@@ -245,7 +245,7 @@ func TestALookFindsALogOfAnother(t *testing.T) {
 		a.States[logPods] = log
 		k.checkedAt = time.Now().Add(-checkStreamsIdle)
 		if err := k.checkStreams(t.Context()); !errors.Is(err, c.err) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: the check of the streams ends with %v, want %v", what, err, c.err)
 		}
 	}
 	for what, err := range map[string]error{"is gone": bus.ErrNoStream, "is away": away} {
@@ -281,10 +281,10 @@ func TestALogThatHasDroppedWhatExists(t *testing.T) {
 		acted := k.reportActedOn
 		err := k.checkDropped(bus.State{First: c.first, Last: 4})
 		if !errors.Is(err, c.err) || k.since != c.since || (c.err != nil) != k.reportActedOn.After(acted) {
-			t.Errorf("%s: %v, everything is there since %d", what, err, k.since)
+			t.Errorf("%s: the report ends with %v, everything is there since %d; want %v, %d", what, err, k.since, c.err, c.since)
 		}
 		if err != nil && !strings.Contains(err.Error(), fmt.Sprint("message 1, and it begins with ", c.first)) {
-			t.Errorf("%s: it is told as %v", what, err)
+			t.Errorf("%s: the error is %v, want one that says where the log begins", what, err)
 		}
 	}
 }
@@ -303,15 +303,15 @@ func TestHowOftenTheStreamsAreLookedAt(t *testing.T) {
 			return !before.IsZero() && k.checkedAt.After(before)
 		}
 		if looks() {
-			t.Error("what the session has just read is looked at")
+			t.Error("the log that the session has just read is looked at")
 		}
 		time.Sleep(checkStreamsEvery - 1) // virtual
 		if looks() {
-			t.Error("it is looked at before ten seconds are over")
+			t.Error("the log is looked at before ten seconds are over")
 		}
 		time.Sleep(1)
 		if !looks() || !k.atRest() {
-			t.Error("it is not looked at after ten seconds")
+			t.Error("the log is not looked at after ten seconds")
 		}
 		time.Sleep(checkStreamsIdle - 1)
 		if looks() {

@@ -20,22 +20,22 @@ func TestWhatASessionNeedsIsThere(t *testing.T) {
 	k.open = func(kinds.Kind) (*source.Kind, error) { opened++; return &source.Kind{}, fails }
 	a.EnsureErr = away
 	if err := k.ensure(t.Context()); !errors.Is(err, away) || opened != 0 || k.ensured {
-		t.Errorf("of a bus that is away: %v, opened %d times", err, opened)
+		t.Errorf("ensure on a bus that is away: %v, opened %d times; want its error, and none", err, opened)
 	}
 	k.ensured = true
 	if err := k.ensure(t.Context()); err != nil || opened != 1 {
-		t.Errorf("of streams that were there: %v, opened %d times", err, opened)
+		t.Errorf("ensure of streams that exist: %v, opened %d times; want once", err, opened)
 	}
 	if err := k.ensure(t.Context()); err != nil || opened != 1 {
-		t.Errorf("of what is all there: %v, opened %d times", err, opened)
+		t.Errorf("ensure of what is all there: %v, opened %d times; want once", err, opened)
 	}
 	k.ensured, a.EnsureErr = false, nil
 	if err := k.ensure(t.Context()); err != nil || opened != 2 || !k.ensured || k.damaged {
-		t.Errorf("of streams that were not: %v, opened %d times", err, opened)
+		t.Errorf("ensure of streams that do not exist: %v, opened %d times; want twice", err, opened)
 	}
 	k.ensured, fails = false, away
 	if err := k.ensure(t.Context()); !errors.Is(err, away) || k.ensured {
-		t.Errorf("of a source that cannot be opened: %v", err)
+		t.Errorf("ensure of a source that cannot be opened: %v, want its error", err)
 	}
 }
 
@@ -47,13 +47,13 @@ func TestStreamsOfOtherSettings(t *testing.T) {
 	refused := fmt.Errorf("make: %w", bus.ErrSettings)
 	k, a := recorded(t, 1, 0)
 	if err := k.settleSettings(ctx, refused); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings that the streams of pods have") {
-		t.Errorf("of the kind as it is: %v", err)
+		t.Errorf("settle the settings of a kind with the same form: %v, want an error with advice", err)
 	}
 	if a.KindsErr = away; !errors.Is(k.settleSettings(ctx, refused), away) {
-		t.Error("which kinds there are is not told, and it is settled")
+		t.Error("settleSettings returns no error when the kinds cannot be listed")
 	}
 	if got := advise("pods", away); got != away {
-		t.Errorf("what is no matter of settings is told as %v", got)
+		t.Errorf("another error is advised as %v", got)
 	}
 	a.KindsErr = nil
 	if _, there, err := storedKind(ctx, k.bus, "nodes"); err != nil || there {

@@ -42,7 +42,7 @@ func TestWhatAWatchBrings(t *testing.T) {
 		at := func(what, version string, want ...string) {
 			t.Helper()
 			if got := watchertest.Ops(watchertest.LogOf(t, k.bus)[2:]); k.cursor.Version != version || fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("%s: it is at %s and tells %v, want %s and %v", what, k.cursor.Version, got, version, want)
+				t.Errorf("%s: the position is %s and the log has %v, want %s and %v", what, k.cursor.Version, got, version, want)
 			}
 		}
 		brings(t, k, watch.Added, watchertest.AVersion("a", 9))
@@ -67,19 +67,19 @@ func TestWhatAWatchBrings(t *testing.T) {
 		brings(t, k, watch.Bookmark, watchertest.AVersion("", 14))
 		at("a bookmark after five minutes", "14", "is a", "is a", "gone a", "mark")
 		if !k.marked.Equal(time.Now()) || changes != 3 {
-			t.Errorf("it was marked at %v, and %d changes are told of", k.marked, changes)
+			t.Errorf("marked at %v, and %d changes were reported; want now and 3", k.marked, changes)
 		}
 		brings(t, k, watch.Bookmark, watchertest.AVersion("", 14))
 		at("the same bookmark", "14", "is a", "is a", "gone a", "mark")
 		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Added, Object: &metav1.Status{}}); err == nil {
-			t.Error("what is no object is heard")
+			t.Error("handleEvent takes an event without an object")
 		}
 		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410}}); err == nil || strings.Contains(err.Error(), "read a watch event") {
-			t.Errorf("an error is heard as %v", err)
+			t.Errorf("a watch error is %v", err)
 		}
 		k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Added, Object: watchertest.AVersion("b", 15)}); !errors.Is(err, bus.ErrOvertaken) || k.cursor.Version != "14" {
-			t.Errorf("what is not stored moves the position to %s: %v", k.cursor.Version, err)
+			t.Errorf("a change that cannot be stored moves the position to %s: %v", k.cursor.Version, err)
 		}
 		k.marked = time.Time{}
 		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Bookmark, Object: watchertest.AVersion("", 16)}); !errors.Is(err, bus.ErrOvertaken) {
@@ -106,11 +106,11 @@ func TestAFlushKnowsWhatIsStored(t *testing.T) {
 	k.stored = 0
 	k.appender = &watchertest.Unflushed{Appender: k.appender}
 	if err := k.flush(t.Context()); err != nil || k.stored != 0 {
-		t.Errorf("of nothing: %v, stored up to %d", err, k.stored)
+		t.Errorf("flush of nothing: %v, stored up to %d", err, k.stored)
 	}
 	k.dirty = time.Now()
 	if err := k.flush(t.Context()); !errors.Is(err, away) || k.stored != 0 || k.dirty.IsZero() {
-		t.Errorf("of a bus that is away: %v, stored up to %d", err, k.stored)
+		t.Errorf("flush on a bus that is away: %v, stored up to %d; want its error, and 0", err, k.stored)
 	}
 	for what, do := range map[string]func() error{
 		"a mark":    func() error { return k.mark(t.Context()) },
@@ -127,7 +127,7 @@ func TestAFlushKnowsWhatIsStored(t *testing.T) {
 	}
 	k.appender = k.appender.(*watchertest.Unflushed).Appender
 	if err := k.flush(t.Context()); err != nil || k.stored != k.appender.Last() || !k.dirty.IsZero() {
-		t.Errorf("it is stored up to %d of %d: %v", k.stored, k.appender.Last(), err)
+		t.Errorf("stored up to %d of %d: %v", k.stored, k.appender.Last(), err)
 	}
 }
 
@@ -168,21 +168,21 @@ func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
 		}
 		d := watchertest.LastOf(t, k.bus, "pods")
 		if d.Form != c.form || strings.Contains(string(d.Body), "llll") != c.label || d.By.Name != "kubectl" || !d.Proven || d.UID != "u" {
-			t.Errorf("%s: it is said in form %s, by %q (%t), %q", what, d.Form, d.By.Name, d.Proven, d.Body)
+			t.Errorf("%s: the object is recorded in form %s, by %q (%t), as %q", what, d.Form, d.By.Name, d.Proven, d.Body)
 		}
 	}
 	k, _ := recorded(t, 0, 0)
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrTooLarge}
 	for i, want := range [][translate.Bare]int{{whole, 0}, {whole, brief}, {whole, brief}} {
 		if err := k.appendObject(t.Context(), events.Is, watchertest.AVersion("a", 10, large), k.stamp(false)); !errors.Is(err, bus.ErrTooLarge) || k.limits != want {
-			t.Errorf("what does not fit the %d. time makes the limits %v, want %v: %v", i+1, k.limits, want, err)
+			t.Errorf("the object that does not fit the %d. time makes the limits %v, want %v: %v", i+1, k.limits, want, err)
 		}
 	}
 	if k.latest.UID != "" || k.authors.Len() != 0 {
-		t.Errorf("what was refused is remembered: %+v, %d", k.latest, k.authors.Len())
+		t.Errorf("a refused object is remembered: %+v, %d authors", k.latest, k.authors.Len())
 	}
 	if err := k.appendObject(t.Context(), events.Is, &metav1.Status{}, k.stamp(false)); err == nil {
-		t.Error("what is no object is said")
+		t.Error("appendObject takes a value that is no object")
 	}
 }
 
@@ -199,11 +199,11 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 	}
 	say(events.Is, 10, true)
 	if k.latest.UID != "" || k.authors.Len() != 1 {
-		t.Errorf("what a relist finds proves %+v, and %d are remembered", k.latest, k.authors.Len())
+		t.Errorf("an object that a relist finds proves %+v, and %d authors are remembered; want none and 1", k.latest, k.authors.Len())
 	}
 	say(events.Is, 11, false)
 	if k.latest.ResourceVersion != "11" || k.latest.UID != "u" || k.latest.Ref != watchertest.APod("a") || k.latest.Op != events.Is || k.authors.LastAppended != k.appender.Last() {
-		t.Errorf("what a watch brings proves %+v, up to %d", k.latest, k.authors.LastAppended)
+		t.Errorf("an object that a watch brings proves %+v, up to %d", k.latest, k.authors.LastAppended)
 	}
 	say(events.Gone, 12, false)
 	if k.latest.ResourceVersion != "11" || k.authors.Len() != 0 {
@@ -212,17 +212,17 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 	d := watchertest.ADelta("b", 1)
 	d.At = time.Now().Add(-time.Hour)
 	if k.dirty = (time.Time{}); k.append(t.Context(), d) != nil || !k.dirty.Equal(d.At) {
-		t.Errorf("it has been waiting since %v", k.dirty)
+		t.Errorf("the flush is due since %v, want since the change", k.dirty)
 	}
 	if later := watchertest.ADelta("b", 2); k.append(t.Context(), later) != nil || !k.dirty.Equal(d.At) {
-		t.Errorf("it has been waiting since %v", k.dirty)
+		t.Errorf("the flush is due since %v after a second change, want since the first", k.dirty)
 	}
 	if k.unsure {
-		t.Error("what is appended is not")
+		t.Error("the log state is unsure after a successful append")
 	}
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if err := k.append(t.Context(), d); err == nil || !k.unsure {
-		t.Errorf("what is refused: %v, torn %t", err, k.unsure)
+		t.Errorf("append to a log that refuses: %v, unsure: %t; want the error, and unsure", err, k.unsure)
 	}
 }
 
@@ -247,15 +247,15 @@ func TestAWatchIsProvedBesideIt(t *testing.T) {
 		}
 		ctx := t.Context()
 		if _, came := comes(k.startProof(ctx, false, nil)); came {
-			t.Error("without a reason it is looked into")
+			t.Error("a proof is started without a reason")
 		}
 		k.cursor.Version = "1"
 		if err, came := comes(k.startProof(ctx, true, nil)); err != nil || !came {
-			t.Errorf("of what is as it was comes %t, %v", came, err)
+			t.Errorf("the proof of an unchanged object: %t, %v; want success", came, err)
 		}
 		s.Refuse["pods"] = 403
 		if err, came := comes(k.startProof(ctx, true, nil)); err == nil || !came {
-			t.Errorf("of what is refused comes %t, %v", came, err)
+			t.Errorf("the proof of a refused object: %t, %v; want an error", came, err)
 		}
 		proved := make(chan error, 1)
 		if _, came := comes(k.startProof(ctx, true, proved)); came {
@@ -263,11 +263,11 @@ func TestAWatchIsProvedBesideIt(t *testing.T) {
 		}
 		clear(s.Refuse)
 		if _, came := comes(k.startProof(ctx, true, proved)); came {
-			t.Error("a claim that is not so ends the watch")
+			t.Error("a wrong claim of a restore ends the watch")
 		}
 		k.cursor.Version = "99"
 		if err, came := comes(k.startProof(ctx, true, proved)); !errors.Is(err, errRewound) || !came {
-			t.Errorf("of a claim that is so comes %t, %v", came, err)
+			t.Errorf("a right claim of a restore: %t, %v; want errRewound", came, err)
 		}
 	})
 }
@@ -313,7 +313,7 @@ func TestWhichChangesMakeAFight(t *testing.T) {
 			t.Errorf("%s: %v fights are counted, want %v", what, got, c.fights)
 		}
 		if told := strings.Contains(log(), "Managers write an object back and forth"); told != (c.fights == 1) || strings.Contains(log(), "secret-") || told && !(strings.Contains(log(), ".spec.nodeName") && strings.Contains(log(), "10 since")) {
-			t.Errorf("%s: it tells\n%s", what, log())
+			t.Errorf("%s: the log says\n%s", what, log())
 		}
 	}
 }
@@ -330,17 +330,17 @@ func TestWhatWasToldIsRead(t *testing.T) {
 		_, whole := k.decodeRecorded(d).(*corev1.Pod)
 		_, brief := k.decodeRecorded(d).(*metav1.PartialObjectMetadata)
 		if whole != (size == translate.Whole) || brief == whole {
-			t.Errorf("in size %d it is read as %T", size, k.decodeRecorded(d))
+			t.Errorf("the object of size %d is decoded as %T", size, k.decodeRecorded(d))
 		}
 	}
 	if got := k.decodeRecorded(events.Delta{Form: kinds.Full, ContentType: kinds.Protobuf, Body: []byte("torn")}); got != nil {
-		t.Errorf("what is torn is read as %v", got)
+		t.Errorf("a torn body is decoded as %v", got)
 	}
 	if got := versions.SpecOf(&unstructured.Unstructured{Object: map[string]any{"spec": make(chan int)}}); got != nil {
-		t.Errorf("what cannot be written is wanted as %s", got)
+		t.Errorf("a spec that JSON cannot have is %s", got)
 	}
 	if got := versions.SpecOf(nil); got != nil {
-		t.Errorf("of nothing is wanted %s", got)
+		t.Errorf("the spec of nothing is %s", got)
 	}
 }
 
@@ -361,11 +361,11 @@ func TestWhatIsSentIsFlushed(t *testing.T) {
 			s.Change("MODIFIED", "a", 0)
 			time.Sleep(14 * time.Millisecond)
 			if got := lag(); got != 0 {
-				t.Errorf("before 25 ms are over it took %v s", got)
+				t.Errorf("before 25 ms are over the lag is %v s, want 0", got)
 			}
 			time.Sleep(2 * time.Millisecond)
 			if got := lag(); got != flushAfter.Seconds() {
-				t.Errorf("it took %v s until it was known to be stored", got)
+				t.Errorf("the lag is %v s, want the time until the flush", got)
 			}
 			k.metrics.lag.WithLabelValues("pods").Set(0)
 			time.Sleep(time.Second)
@@ -404,6 +404,6 @@ func TestBookmarksAreStoredButNotEach(t *testing.T) {
 	}
 	log := watchertest.LogOf(t, b)
 	if newest := log[len(log)-1]; newest.Op != events.Mark || newest.ResourceVersion != fmt.Sprint(s.Version) {
-		t.Errorf("after %v a bookmark of %d is stored as %s of %s", markEvery, s.Version, newest.Op, newest.ResourceVersion)
+		t.Errorf("after %v a bookmark of %d is stored as %s of %s, want a mark", markEvery, s.Version, newest.Op, newest.ResourceVersion)
 	}
 }

@@ -24,7 +24,7 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 	stop()
 	before := len(watchertest.LogOf(t, b))
 	if !bytes.Contains(watchertest.LogOf(t, b)[0].Body, []byte(watchertest.Canary)) {
-		t.Fatal("without a rule nothing is hidden")
+		t.Fatal("without a rule the value is hidden")
 	}
 	appender, err := b.Append(t.Context(), "pods")
 	if err != nil {
@@ -44,7 +44,7 @@ func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 	again := watchertest.LogOf(t, b)[before:]
 	first, second := watchertest.LogOf(t, b)[0].Ref.Name, watchertest.LogOf(t, b)[1].Ref.Name
 	if got := fmt.Sprint(watchertest.Ops(again)); got != "[gone "+second+" is "+first+" mark]" {
-		t.Fatalf("it was said %s", got)
+		t.Fatalf("the log has %s, want one object again, and the deletion of the other", got)
 	}
 	for _, d := range again {
 		if bytes.Contains(d.Body, []byte(watchertest.Canary)) {

@@ -29,7 +29,7 @@ func TestWhatWasCountedAsGoneIsNotSaidAgain(t *testing.T) {
 	k.tally.Fold(d)
 	before := len(watchertest.LogOf(t, k.bus))
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, events.ErrDamaged) {
-		t.Errorf("said again: %v", err)
+		t.Errorf("keyframes of an object that is gone by the count: %v, want ErrDamaged", err)
 	}
 	if got := len(watchertest.LogOf(t, k.bus)); got != before {
 		t.Errorf("%d more messages in the log", got-before)
@@ -52,7 +52,7 @@ func TestEndsDoNotPileUpBeforeReaders(t *testing.T) {
 	log := watchertest.LogOf(t, k.bus)
 	last := log[len(log)-1]
 	if got := fmt.Sprint(watchertest.Ops(log[there+2*ends+1:])); got != "[is p0 is p1 is p2 mark]" {
-		t.Fatalf("it was said %s", got)
+		t.Fatalf("the keyframes are %s, want all three objects and a mark", got)
 	}
 	if last.Since != there+2*ends+2 || k.since != last.Since || k.tooFarBack() {
 		t.Errorf("everything is there since %d, the mark says %d, too far back: %t", k.since, last.Since, k.tooFarBack())
@@ -94,11 +94,11 @@ func TestKeyframesAreOfLastMessages(t *testing.T) {
 	before := k.appender.Last()
 	k.age, k.marked = time.Nanosecond, time.Now().Add(time.Hour)
 	if said, _ := repeats(t, k); said != "is p1 is p0 is p2 mark" {
-		t.Errorf("it says %q", said)
+		t.Errorf("the keyframes are %q, want \"is p1 is p0 is p2 mark\"", said)
 	}
 	for _, d := range toldSince(t, k.bus, before) {
 		if d.Op == events.Is && (!d.Sync || d.Ref.Name == "p2" && d.ResourceVersion != "8") {
-			t.Errorf("said again is %+v", d)
+			t.Errorf("a keyframe is %+v, want a sync with the newest version", d)
 		}
 	}
 }
@@ -251,10 +251,10 @@ func TestKeyframesAreSpreadOverTime(t *testing.T) {
 			k.marked = time.Now()
 			said, again := repeats(t, k)
 			if got := strings.Count(said, "is p"); got != 500 || again != want || !strings.HasSuffix(said, "mark") {
-				t.Errorf("after %v %d are said, and it looks again in %v, want 500 in %v", wait, got, again, want)
+				t.Errorf("after %v %d keyframes are stored and the next look is in %v, want 500 in %v", wait, got, again, want)
 			}
 			if said, again := repeats(t, k); strings.Count(said, "is p") != 1 || again != keyframeLate {
-				t.Errorf("after that it says %q, and looks again in %v", said, again)
+				t.Errorf("after that the keyframes are %q, and the next look is in %v", said, again)
 			}
 			if said, again := repeats(t, k); said != "" || again != keyframeLate {
 				t.Errorf("at last it says %q, and looks again in %v", said, again)
@@ -272,11 +272,11 @@ func TestOldMarksAreReplaced(t *testing.T) {
 			k.age = age
 			time.Sleep(every) // virtual
 			if said, again := repeats(t, k); said != "" || again != min(keyframeLate, age/8) {
-				t.Errorf("of a log that keeps %v it says %q, and looks again in %v", age, said, again)
+				t.Errorf("of a log that keeps %v the keyframes are %q, and the next look is in %v", age, said, again)
 			}
 			time.Sleep(1)
 			if said, _ := repeats(t, k); said != "mark" {
-				t.Errorf("of a log that keeps %v it says %q a moment later", age, said)
+				t.Errorf("of a log that keeps %v the keyframes are %q a moment later, want a mark", age, said)
 			}
 		}
 	})
@@ -290,14 +290,14 @@ func TestKeyframesThatALogRefuses(t *testing.T) {
 	k.marked = time.Now().Add(time.Hour)
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
-		t.Errorf("of a log that refuses: %v", err)
+		t.Errorf("keyframes in a log that refuses: %v, want ErrOvertaken", err)
 	}
 	if since := k.recordedSince(); since != 1 {
-		t.Errorf("everything is there since %d, and was not said", since)
+		t.Errorf("everything is there since %d, which was not recorded", since)
 	}
 	k.marked = time.Time{}
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
-		t.Errorf("of a log that refuses a mark: %v", err)
+		t.Errorf("keyframes in a log that refuses a mark: %v, want ErrOvertaken", err)
 	}
 }
 
@@ -322,17 +322,17 @@ func TestWhenALogIsPressed(t *testing.T) {
 		k := &Reflector{room: c.room, appender: &watchertest.Opened{End: c.last}}
 		k.counted, k.since = true, c.since
 		if got := k.aboutToExpire(); got != c.pressed {
-			t.Errorf("%s: it is pressed: %t", what, got)
+			t.Errorf("%s: the log is about to expire: %t, want %t", what, got, c.pressed)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		k := onceTold(t, 2)
 		tells(t, k, 0)
 		if k.room = 1000; k.since != 0 {
-			t.Fatalf("before it has looked, everything is there since %d", k.since)
+			t.Fatalf("before the first look everything is there since %d, want 0", k.since)
 		}
 		if said, _ := repeats(t, k); said != "" || k.since != 3 {
-			t.Errorf("it says %q, and everything is there since %d, want the object that was told longest ago", said, k.since)
+			t.Errorf("the keyframes are %q, and everything is there since %d; want none, and the object recorded longest ago", said, k.since)
 		}
 	})
 }
@@ -355,7 +355,7 @@ func TestHowFarBackIsTooFar(t *testing.T) {
 		k := &Reflector{appender: &watchertest.Opened{End: c.last}}
 		k.counted, k.since = c.counted, c.since
 		if got := k.tooFarBack(); got != c.want {
-			t.Errorf("%s: it is too far: %t", what, got)
+			t.Errorf("%s: a reader begins too far back: %t, want %t", what, got, c.want)
 		}
 	}
 }
@@ -391,7 +391,7 @@ func TestWhenAnObjectIsDue(t *testing.T) {
 			k := &Reflector{age: c.age}
 			k.counted = true
 			if wait, due := k.untilDue(events.Message{Time: time.Now().Add(-c.old)}, c.behind); wait != c.wait || due != c.due {
-				t.Errorf("%s: it is due %t, in %v; want %t, in %v", what, due, wait, c.due, c.wait)
+				t.Errorf("%s: the keyframe is due: %t, in %v; want %t, in %v", what, due, wait, c.due, c.wait)
 			}
 		}
 	})
@@ -405,12 +405,12 @@ func TestWhatIsDamagedIsNotSaidAgain(t *testing.T) {
 	k.marked = time.Now().Add(time.Hour)
 	k.bus = &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, events.ErrDamaged) {
-		t.Errorf("of a damaged message: %v", err)
+		t.Errorf("keyframes with a damaged message: %v, want ErrDamaged", err)
 	}
 	k.bus = a
 	k.tally = events.Tally{}
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, events.ErrDamaged) || !strings.Contains(err.Error(), "message 1 of the log of pods") {
-		t.Errorf("of what was counted otherwise: %v", err)
+		t.Errorf("keyframes with another count: %v, want ErrDamaged with message 1", err)
 	}
 }
 
@@ -422,20 +422,20 @@ func TestThatALogIsTooSmallIsToldOnce(t *testing.T) {
 	small, large := bus.State{Keeps: bus.Retention{Bytes: 3990}, Bytes: 1000, Messages: 100}, bus.State{Keeps: bus.Retention{Bytes: 40000}, Bytes: 40000, Messages: 4000}
 	k.noteLimits(ctx, large)
 	if log() != "" || k.overfull {
-		t.Errorf("of a log that is large enough it tells\n%s", log())
+		t.Errorf("about a log that is large enough the watcher logs\n%s", log())
 	}
 	k.noteLimits(ctx, small)
 	k.noteLimits(ctx, small)
 	if got := strings.Count(log(), "The log is too small"); got != 1 {
-		t.Errorf("of a log that is too small it tells %d times", got)
+		t.Errorf("about a log that is too small the watcher logs %d times, want once", got)
 	}
 	k.counted = false
 	if k.noteLimits(ctx, small); k.overfull {
-		t.Error("of what is not counted the log is too small")
+		t.Error("a log that is not counted is too small")
 	}
 	k.counted = true
 	if k.noteLimits(ctx, small); strings.Count(log(), "The log is too small") != 2 {
-		t.Error("it is not told again")
+		t.Error("the watcher does not log again that the log is too small")
 	}
 }
 

@@ -36,7 +36,7 @@ func TestEveryDeltaSaysWhereItsObjectWasSaidBefore(t *testing.T) {
 	l.places = nil
 	d := events.Delta{Kind: "pods", Ref: a, Op: events.Is, Before: events.Place{Known: true, Sequence: 7}}
 	if l.completeDelta(&d); d.Before.Known {
-		t.Errorf("who does not know the places says %+v", d.Before)
+		t.Errorf("without the places the delta has %+v, want no place before", d.Before)
 	}
 	for unreadable, known := range map[bool]bool{true: false, false: true} {
 		p := kindlog.Places{}
@@ -66,10 +66,10 @@ func TestLeasesSayForHowLongTheyHaveBeenWatched(t *testing.T) {
 	}
 	old.Until = time.Now().Add(-2 * events.SightTimeout)
 	if got := told(kinds.Leases.Kind, old); time.Since(got.Since) > time.Minute {
-		t.Errorf("a watcher that was away for long says %v", got)
+		t.Errorf("a watcher that was away for long has the sight %v, want since a minute ago", got)
 	}
 	if got := told(kinds.Pods.Kind, old); got != (events.Sight{}) {
-		t.Errorf("of a kind without heartbeats it says %v", got)
+		t.Errorf("a kind without heartbeats has the sight %v, want none", got)
 	}
 }
 
@@ -80,26 +80,26 @@ func TestALedgerTellsWhatIsBefore(t *testing.T) {
 	d := events.Delta{Kind: "pods", Op: events.Is, Ref: events.Ref{Kind: "pods", Name: "a"}, UID: "u", ResourceVersion: "1"}
 	l.completeDelta(&d)
 	if d.Census.Known || !l.unsure || d.Before.Known {
-		t.Errorf("who has not counted says %+v, %+v, torn %t", d.Census, d.Before, l.unsure)
+		t.Errorf("without a count the delta has %+v, %+v, unsure: %t; want neither, and unsure", d.Census, d.Before, l.unsure)
 	}
 	m := events.Seal(events.EncodeDelta(d))
 	if l.noteAppended(events.Is, m, 7); l.unsure || l.after.Sequence != 7 || l.after.Sum != m.Get(events.HeaderSum) {
-		t.Errorf("after it comes %+v, torn %t", l.after, l.unsure)
+		t.Errorf("after the delta the link is %+v, unsure: %t", l.after, l.unsure)
 	}
 	l.counted = true
 	mark := events.Delta{Kind: "pods", Op: events.Mark}
 	if l.completeDelta(&mark); !mark.Census.Known || mark.Census.Objects != 1 || mark.After.Sequence != 7 {
-		t.Errorf("a mark says %+v after %+v", mark.Census, mark.After)
+		t.Errorf("the mark has the census %+v and the link %+v", mark.Census, mark.After)
 	}
 	if l.noteAppended(events.Mark, m, 8); l.after.Sequence != 7 {
-		t.Errorf("after a mark comes %+v", l.after)
+		t.Errorf("after a mark the link is %+v, want message 7 still", l.after)
 	}
 	var none kindlog.Places
 	none.Note(events.Is, "x", 3)
 	some := kindlog.Places{}
 	some.Note(events.Is, "x", 3)
 	if some.Note(events.Gone, "x", 4); len(none)+len(some) != 0 {
-		t.Error("what has gone is somewhere")
+		t.Error("an object that is gone has a place")
 	}
 	c := kindlog.Contents{}
 	census := c.Tally.Census()

@@ -23,7 +23,7 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 		t.Helper()
 		for range n {
 			if d.At = time.Now(); k.append(t.Context(), d) != nil {
-				t.Fatal("it cannot be appended")
+				t.Fatal("append: the delta is refused")
 			}
 		}
 	}
@@ -31,7 +31,7 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 		t.Helper()
 		k.cursor = translate.Cursor{}
 		if c, err := k.knownPosition(t.Context()); err != nil || c.Version != version || c.Epoch != epoch {
-			t.Errorf("%s: it has been watched up to %+v, %v; want %s", what, c, err, version)
+			t.Errorf("%s: the known position is %+v, %v; want %s", what, c, err, version)
 		}
 		last := k.appender.Last()
 		newest, _, err := kindlog.At(t.Context(), k.bus, "pods", last)
@@ -63,11 +63,11 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := first.findLatest(t.Context(), newest, 2); err != nil || first.latest.ResourceVersion != "7" {
-		t.Errorf("of the first message the history is proved by %+v, %v", first.latest, err)
+		t.Errorf("of the first message the history is proved by %+v, %v; want version 7", first.latest, err)
 	}
 	known := first.latest
 	if err := first.findLatest(t.Context(), watchertest.ADelta("other", 99), 2); err != nil || first.latest.UID != known.UID {
-		t.Errorf("what is known is looked for again: %+v, %v", first.latest, err)
+		t.Errorf("a proof that is known is looked for again: %+v, %v", first.latest, err)
 	}
 }
 
@@ -86,11 +86,11 @@ func TestAServerThatCannotSelect(t *testing.T) {
 			t.Errorf("where it stands is not found: %v", err)
 		}
 		if k.cursor.Version = "9"; !errors.Is(k.prove(t.Context()), errRewound) {
-			t.Error("that it stands before the position is not found")
+			t.Error("an object that stands before the position is not found")
 		}
 		s.Set(func() { s.Refuse["pods"] = http.StatusForbidden })
 		if err := k.prove(t.Context()); !source.Refused(err) {
-			t.Errorf("of one that refuses: %v", err)
+			t.Errorf("the proof by an API server that refuses: %v, want its refusal", err)
 		}
 		d.Reachable(false)
 		before := len(d.Since("pods", time.Time{}))
@@ -124,7 +124,7 @@ func TestAPositionThatLiesBefore(t *testing.T) {
 	} {
 		k := &Reflector{source: from, cursor: c.cursor, latest: c.latest}
 		if err := k.prove(t.Context()); errors.Is(err, errRewound) != c.rewound || !c.rewound && err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: the proof ends with %v, want a restore: %t", what, err, c.rewound)
 		}
 	}
 	s.Set(func() { s.Refuse["pods"] = 403 })
@@ -142,24 +142,24 @@ func TestWhatProvesHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.Ref.Name != "p2" || k.latest.Body != nil {
-		t.Errorf("behind a mark: %+v, %v", k.latest, err)
+		t.Errorf("behind a mark the proof is %+v, %v", k.latest, err)
 	}
 	k.latest, k.cursor.Epoch = noDelta, 3
 	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
-		t.Errorf("of another epoch: %+v, %v", k.latest, err)
+		t.Errorf("the proof from another epoch is %+v, %v; want none", k.latest, err)
 	}
 	k.cursor.Epoch = 0
 	a.Torn[3] = true
 	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
-		t.Errorf("of what is torn: %+v, %v", k.latest, err)
+		t.Errorf("the proof from a torn message is %+v, %v; want none", k.latest, err)
 	}
 	delete(a.Torn, 3)
 	a.Missing[3] = true
 	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
-		t.Errorf("of what is not there: %+v, %v", k.latest, err)
+		t.Errorf("the proof from a missing message is %+v, %v; want none", k.latest, err)
 	}
 	a.AtErr[logPods] = away
 	if err := k.findLatest(t.Context(), last, 4); !errors.Is(err, away) {
-		t.Errorf("of a bus that is away: %v", err)
+		t.Errorf("the proof on a bus that is away: %v, want its error", err)
 	}
 }

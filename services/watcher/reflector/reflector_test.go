@@ -28,32 +28,32 @@ func TestWhichKindsAreNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &Reflector{kind: kinds.Pods.Kind, metrics: NewMetrics()}
 		if synced, err := k.Status(); synced || err != nil {
-			t.Errorf("before anything it is synced: %t, %v", synced, err)
+			t.Errorf("before anything the kind is synced: %t, %v", synced, err)
 		}
 		began := time.Now()
 		if !k.note(away) || k.note(errors.New("away")) || !k.note(errors.New("refused")) {
-			t.Error("what is news is not told from what is not")
+			t.Error("note takes the same error for news, or another one not")
 		}
 		if _, told := k.Unwatched(began.Add(report.StallAfter - 1)); told {
-			t.Error("it is told before half a minute is over")
+			t.Error("the kind is reported before half a minute is over")
 		}
 		if u, told := k.Unwatched(began.Add(report.StallAfter)); !told || u.Reason != "refused" || u.Kind != "pods" || !u.Since.Equal(began) {
-			t.Errorf("it is told as %+v, %t", u, told)
+			t.Errorf("the report is %+v, %t; want the last reason, since the beginning", u, told)
 		}
 		k.note(nil)
 		if _, told := k.Unwatched(began.Add(time.Hour)); told {
-			t.Error("what is watched is told not to be")
+			t.Error("a kind that is watched is reported")
 		}
 		if synced, err := k.Status(); !synced || err != nil {
-			t.Errorf("when it is watched it is synced: %t, %v", synced, err)
+			t.Errorf("a kind that is watched is synced: %t, %v; want true", synced, err)
 		}
 		time.Sleep(time.Minute) // virtual
 		k.note(away)
 		if u, told := k.Unwatched(time.Now().Add(report.StallAfter)); !told || !u.Since.Equal(time.Now()) {
-			t.Errorf("it is told as %+v, %t", u, told)
+			t.Errorf("the second report is %+v, %t; want it since now", u, told)
 		}
 		if synced, err := k.Status(); !synced || err == nil {
-			t.Errorf("what was watched once is synced: %t, %v", synced, err)
+			t.Errorf("a kind that was watched once is synced: %t, %v; want true, with the error", synced, err)
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestHowLongAnAttemptWaits(t *testing.T) {
 		"busy": {answer(429, 60), time.Minute, time.Minute},
 	} {
 		if got := longest(c.err); got < c.least || got > c.most {
-			t.Errorf("%s: it waits %v, want between %v and %v", what, got, c.least, c.most)
+			t.Errorf("%s: the longest wait is %v, want between %v and %v", what, got, c.least, c.most)
 		}
 	}
 	var p RetryPause
@@ -126,7 +126,7 @@ func TestHowPausesGrow(t *testing.T) {
 		sleep.For(ended, time.Hour)
 	}
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("what is ended pauses for %v", took)
+		t.Errorf("a pause that is ended lasts %v", took)
 	}
 }
 
@@ -149,28 +149,28 @@ func TestHowASessionEnds(t *testing.T) {
 			return log()
 		}
 		if log := ends(fmt.Errorf("x: %w", bus.ErrOvertaken), 10*time.Millisecond); overtaken != 1 || !strings.Contains(log, "Resuming") || k.expired {
-			t.Errorf("overtaken %d times, expired %t:\n%s", overtaken, k.expired, log)
+			t.Errorf("overtaken %d times, expired %t; want once, and a resume:\n%s", overtaken, k.expired, log)
 		}
 		if log := ends(fmt.Errorf("x: %w", bus.ErrTooLarge), 10*time.Millisecond); overtaken != 1 || !strings.Contains(log, "Resuming") {
-			t.Errorf("of what is too large:\n%s", log)
+			t.Errorf("after a message that is too large the log says\n%s", log)
 		}
 		if log := ends(fmt.Errorf("x: %w", errEnded), 10*time.Millisecond); !strings.Contains(log, "Resuming") {
-			t.Errorf("of a watch that has ended:\n%s", log)
+			t.Errorf("after a watch that has ended the log says\n%s", log)
 		}
 		if log := ends(fmt.Errorf("y: %w", events.ErrDamaged), 10*time.Millisecond); !k.expired || !k.damaged || k.nextGap.Reason != "y: "+events.ErrDamaged.Error() || !strings.Contains(log, "The record is damaged") {
-			t.Errorf("of damage: %+v:\n%s", k.nextGap, log)
+			t.Errorf("after damage the next gap is %+v, and the log says\n%s", k.nextGap, log)
 		}
 		if log := ends(fmt.Errorf("z: %w", errRewound), 10*time.Millisecond); !k.expired || k.nextGap.Reason != "z: "+errRewound.Error() || !strings.Contains(log, "Relisting in a new epoch") {
-			t.Errorf("of a storage that went back: %+v:\n%s", k.nextGap, log)
+			t.Errorf("after a restore the next gap is %+v, and the log says\n%s", k.nextGap, log)
 		}
 		if epoch, _ := k.epoch.Now(); epoch != k.cursor.Epoch+1 {
-			t.Errorf("the epoch is %d behind %d", epoch, k.cursor.Epoch)
+			t.Errorf("the epoch is %d after %d, want the next", epoch, k.cursor.Epoch)
 		}
 		if log := ends(errors.New("odd"), 5*time.Second); strings.Count(log, "Cannot watch") != 1 || k.kind.Name != "pods" {
-			t.Errorf("of what is odd:\n%s", log)
+			t.Errorf("after another error the log says\n%s", log)
 		}
 		if _, err := k.Status(); err == nil {
-			t.Error("what is odd is not told of")
+			t.Error("Status has no error after another error")
 		}
 		if ends(fmt.Errorf("x: %w", bus.ErrNoStream), 10*time.Millisecond); k.kind.Name != "nodes" || k.ensured {
 			t.Errorf("without a stream it is wanted as %s", k.kind.Name)

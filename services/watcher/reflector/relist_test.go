@@ -79,7 +79,7 @@ func TestWhatARelistSays(t *testing.T) {
 		log := watchertest.LogOf(t, k.bus)[before:]
 		got := watchertest.Ops(log)
 		if slices.Sort(got[:2]); fmt.Sprint(got) != "[is p1 is p3 gone p2 gap mark]" {
-			t.Fatalf("it says %v", got)
+			t.Fatalf("the relist records %v, want \"is p1 is p3 gone p2 gap mark\"", got)
 		}
 		for _, d := range log[:4] {
 			if d.Sync != (d.Op != events.Gap) || d.Census.Known {
@@ -96,10 +96,10 @@ func TestWhatARelistSays(t *testing.T) {
 			}
 		}
 		if h := watchertest.Hole(t, log[3]); h.Reason != "of a test" {
-			t.Errorf("the gap says %+v", h)
+			t.Errorf("the gap has %+v, want the reason of the test", h)
 		}
 		if k.cursor.Version != "20" || k.latest.UID != "" || k.nextGap.Reason != "" || k.damaged || k.repairedAt != k.appender.Last() || !k.counted {
-			t.Errorf("it goes on from %+v with %+v, %+v, doubted %t, mended up to %d", k.cursor, k.latest, k.nextGap, k.damaged, k.repairedAt)
+			t.Errorf("the reflector goes on from %+v with %+v, %+v, damaged %t, repaired at %d", k.cursor, k.latest, k.nextGap, k.damaged, k.repairedAt)
 		}
 		if k.authors.Len() != 3 || k.bounds.Waits() != 0 {
 			t.Errorf("%d are remembered, and %d wait", k.authors.Len(), k.bounds.Waits())
@@ -141,7 +141,7 @@ func TestARelistThatSaysEverythingAgain(t *testing.T) {
 			log := watchertest.LogOf(t, a.Bus)[4:]
 			got := watchertest.Ops(log)
 			if slices.Sort(got[:3]); strings.Join(got, " ") != c.said {
-				t.Fatalf("%s: it says %v", what, got)
+				t.Fatalf("%s: the relist records %v, want %s", what, got, c.said)
 			}
 			for _, d := range log[:3] {
 				if !d.Sync || d.Before.Known != c.linked {
@@ -177,7 +177,7 @@ func TestWhatALogHasDroppedIsSaidAgain(t *testing.T) {
 		}
 		k.checkedAt = time.Now().Add(-checkStreamsIdle)
 		if err := k.checkStreams(t.Context()); !errors.Is(err, events.ErrDamaged) || !strings.Contains(err.Error(), "the log has dropped objects") {
-			t.Fatalf("it is found: %v", err)
+			t.Fatalf("a log that has dropped objects: %v, want ErrDamaged", err)
 		}
 		before := k.appender.Last()
 		w, err := k.relist(t.Context())
@@ -188,7 +188,7 @@ func TestWhatALogHasDroppedIsSaidAgain(t *testing.T) {
 		synctest.Wait()
 		said := watchertest.Ops(toldSince(t, k.bus, before))
 		if slices.Sort(said[:2]); fmt.Sprint(said) != "[is p0 is p3 gap mark]" {
-			t.Errorf("it says %v", said)
+			t.Errorf("the relist records %v, want \"is p0 is p3 gap mark\"", said)
 		}
 		mark := watchertest.LastOf(t, k.bus, "pods")
 		if first := watchertest.Standing(t, k.bus, logPods).First; mark.Since < first || mark.Census.Objects != 3 || s.Serving() != 0 {
@@ -244,7 +244,7 @@ func TestARelistOfAnEarlierStorage(t *testing.T) {
 		}
 		w.Stop()
 		if epoch, _ := k.epoch.Now(); k.cursor.Epoch != 5 || epoch != 5 || watchertest.LastOf(t, k.bus, "pods").Epoch != 5 {
-			t.Errorf("it goes on in epoch %d, where the storage is in %d", k.cursor.Epoch, epoch)
+			t.Errorf("the reflector goes on in epoch %d, and the storage is in %d; want 5", k.cursor.Epoch, epoch)
 		}
 	})
 }
@@ -267,7 +267,7 @@ func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 			k, a, _ := beside(t)
 			for _, d := range c.append {
 				if d.Kind, d.At = "pods", time.Now(); k.append(t.Context(), d) != nil {
-					t.Fatal("it cannot be appended")
+					t.Fatal("append: the delta is refused")
 				}
 			}
 			a.FollowErr = events.ErrDamaged
@@ -279,7 +279,7 @@ func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 			}
 			w.Stop()
 			if epoch, _ := k.epoch.Now(); k.cursor.Epoch != c.epoch || epoch != c.epoch || watchertest.LastOf(t, k.bus, "pods").Epoch != c.epoch {
-				t.Errorf("%s: it goes on in epoch %d, and the storage is in %d, want %d", what, k.cursor.Epoch, epoch, c.epoch)
+				t.Errorf("%s: the reflector goes on in epoch %d, and the storage is in %d; want %d", what, k.cursor.Epoch, epoch, c.epoch)
 			}
 		}
 	})
@@ -315,7 +315,7 @@ func TestWhatIsInTheWayOfARelist(t *testing.T) {
 			before := len(watchertest.LogOf(t, a.Bus))
 			w, err := k.relist(t.Context())
 			if err == nil || c.err != nil && !errors.Is(err, c.err) || w != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: the relist ends with %v, want %v", what, err, c.err)
 			}
 			if synctest.Wait(); s.Serving() != 0 {
 				t.Errorf("%s: a watch is still open", what)
@@ -342,7 +342,7 @@ func TestWhatAListFinds(t *testing.T) {
 		before := len(watchertest.LogOf(t, k.bus))
 		err := k.recordListed(t.Context(), r, watchertest.AVersion(name, version, func(p *corev1.Pod) { p.UID = types.UID(uid); watchertest.ByWriter("kubectl")(p) }), gone)
 		if got := watchertest.Ops(watchertest.LogOf(t, k.bus)[before:]); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("of %s %s it says %v, %v, want %v", name, uid, got, err, want)
+			t.Errorf("of %s %s the relist records %v, %v; want %v", name, uid, got, err, want)
 		}
 	}
 	find("p0", "u0", 7, false)
@@ -355,14 +355,14 @@ func TestWhatAListFinds(t *testing.T) {
 	find("p0", "u0", 10, true)
 	find("p9", "u9", 10, true)
 	if d := watchertest.LastOf(t, k.bus, "pods"); !d.Sync || d.Op != events.Gone {
-		t.Errorf("the end is %+v", d)
+		t.Errorf("the last delta is %+v, want a deletion by sync", d)
 	}
 	if err := k.recordListed(t.Context(), r, watchertest.AVersion("p1", 3, func(p *corev1.Pod) { p.UID = "u1" }), false); !errors.Is(err, errRewound) || !strings.Contains(err.Error(), "is at 3") {
-		t.Errorf("of an earlier version: %v", err)
+		t.Errorf("an earlier version in the list: %v, want errRewound", err)
 	}
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if err := k.recordListed(t.Context(), r, watchertest.AVersion("p2", 11, func(p *corev1.Pod) { p.UID = "third" }), false); !errors.Is(err, bus.ErrOvertaken) {
-		t.Errorf("of a log that refuses: %v", err)
+		t.Errorf("a list in a log that refuses: %v, want ErrOvertaken", err)
 	}
 }
 
@@ -374,7 +374,7 @@ func TestWhatIsDamagedIsEnded(t *testing.T) {
 	k.bus = &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 1): true, watchertest.Place(logPods, 2): true}}
 	h, _, err := kindlog.Read(t.Context(), k.bus, "pods")
 	if err != nil || len(h.Broken) != 2 || h.Broken[watchertest.APod("p0")].UID != "u0" {
-		t.Fatalf("it tells of %+v, %v", h, err)
+		t.Fatalf("the broken objects are %+v, %v; want p0 and p1", h, err)
 	}
 	k.countFrom(h)
 	r := h.State.Compare("9", 0)
@@ -387,19 +387,19 @@ func TestWhatIsDamagedIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, a)[4:])); got != "[is p0 gone p1 mark]" {
-		t.Errorf("it says %s", got)
+		t.Errorf("the relist records %s, want \"is p0 gone p1 mark\"", got)
 	}
 	if mark := watchertest.LastOf(t, a, "pods"); mark.Census.Objects != 2 || mark.Since != 3 {
-		t.Errorf("the mark says %d objects since %d", mark.Census.Objects, mark.Since)
+		t.Errorf("the mark has %d objects since %d", mark.Census.Objects, mark.Since)
 	}
 	lease := &Reflector{kind: kinds.Leases.Kind, bus: a, metrics: NewMetrics(), appender: k.appender}
 	if err := lease.finishRelist(t.Context(), translate.NewState().Compare("", 0), nil, "1", true); err != nil || lease.sight.Until.IsZero() {
-		t.Errorf("when leases have been listed they have been seen until %v, %v", lease.sight.Until, err)
+		t.Errorf("after a list leases have been seen until %v, %v; want a time", lease.sight.Until, err)
 	}
 	k.damaged, k.recordAll, k.counted = true, true, false
 	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 	if err := k.finishRelist(t.Context(), translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, bus.ErrOvertaken) || !k.damaged || !k.recordAll {
-		t.Errorf("of a log that refuses its mark: %v, damaged %t, all again %t", err, k.damaged, k.recordAll)
+		t.Errorf("a relist whose mark is refused: %v, damaged %t, all again %t; want ErrOvertaken, and both still", err, k.damaged, k.recordAll)
 	}
 }
 
@@ -410,7 +410,7 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	k, a := recorded(t, 1, 0)
 	k.latest, k.kind.Version = watchertest.ADelta("p0", 1), "v2"
 	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.cursor.Version != "" || k.latest.UID != "" || k.kind.Version != "v2" {
-		t.Errorf("it goes on from %+v with %+v, %v", k.cursor, k.latest, err)
+		t.Errorf("the reflector goes on from %+v with %+v, %v; want from the start", k.cursor, k.latest, err)
 	}
 	if got := a.Stands(t, logPods); got.Last != 0 || !strings.Contains(log(), "Recreating the streams of a kind") {
 		t.Errorf("the log ends at %d, and it tells\n%s", got.Last, log())
@@ -418,11 +418,11 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	k, a = recorded(t, 1, 0)
 	k.kind.Form = kinds.Metadata
 	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.kind != kinds.Pods.Kind || k.cursor.Version != "9" || a.Stands(t, logPods).Last != 2 {
-		t.Errorf("what answers for it is made anew, or not used: %+v, %v", k.kind, err)
+		t.Errorf("the stream is made anew, or not used: %+v, %v", k.kind, err)
 	}
 	k.kind = kinds.Nodes.Kind
 	if err := k.settleSettings(ctx, bus.ErrSettings); !errors.Is(err, bus.ErrSettings) || !strings.Contains(err.Error(), "Start with the settings") {
-		t.Errorf("of a kind that is not there: %v", err)
+		t.Errorf("settle the settings of a kind without a log: %v, want an error with advice", err)
 	}
 }
 
@@ -454,13 +454,13 @@ func TestWhatIsBuriedIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if last, _, err := kindlog.At(t.Context(), k.bus, "pods", k.appender.Last()); err != nil || last.Op != events.Gone || last.Ref.Name != "p0" || !last.Sync {
-		t.Errorf("the end is %+v, %v", last, err)
+		t.Errorf("the last delta is %+v, %v; want the deletion of p0", last, err)
 	}
 	if err := k.recordDeleted(t.Context(), 99); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "read message 99 of the log of pods") {
-		t.Errorf("of what is nowhere: %v", err)
+		t.Errorf("record the deletion of a missing message: %v, want ErrOvertaken", err)
 	}
 	a.Torn[2] = true
 	if err := k.recordDeleted(t.Context(), 2); !errors.Is(err, events.ErrDamaged) {
-		t.Errorf("of what is torn: %v", err)
+		t.Errorf("record the deletion of a torn message: %v, want ErrDamaged", err)
 	}
 }

@@ -20,7 +20,7 @@ func marked(t *testing.T) (*Reflector, *watchertest.Ailing) {
 	t.Helper()
 	k, a := recorded(t, 3, 0)
 	if k.mark(t.Context()) != nil {
-		t.Fatal("it cannot be marked")
+		t.Fatal("mark: the mark is refused")
 	}
 	return k, a
 }
@@ -87,7 +87,7 @@ func TestWhatAWatchGoesOnFrom(t *testing.T) {
 		c.change(t, k)
 		ok, reason := resumes(t, k)
 		if ok != (c.reason == "") || reason != c.reason || k.cursor.Version != c.version {
-			t.Errorf("%s: it is resumed at %q: %t, %s", what, k.cursor.Version, ok, reason)
+			t.Errorf("%s: it resumes at %q: %t, %s; want %q, %q", what, k.cursor.Version, ok, reason, c.version, c.reason)
 		}
 		if k.nextGap.Since.Equal(time.Unix(1e9, 0)) != c.since {
 			t.Errorf("%s: changes may be missing since %v", what, k.nextGap.Since)
@@ -103,7 +103,7 @@ func TestWhereTheLastGapLies(t *testing.T) {
 	appends := func(d events.Delta) {
 		t.Helper()
 		if d.Kind, d.At = "pods", time.Now(); k.append(t.Context(), d) != nil {
-			t.Fatal("it cannot be appended")
+			t.Fatal("append: the delta is refused")
 		}
 	}
 	is := func(what string, want events.Place) {
@@ -131,12 +131,12 @@ func TestWhereTheLastGapLies(t *testing.T) {
 	}
 	resumes(t, empty)
 	if empty.gap.Known {
-		t.Errorf("of a log with one mark the gap is known: %+v", empty.gap)
+		t.Errorf("of a log with one mark the last gap is known: %+v", empty.gap)
 	}
 	empty.appender = &watchertest.Opened{End: 0}
 	empty.bus.(*watchertest.Ailing).States[logPods] = bus.State{}
 	if ok, _ := resumes(t, empty); ok || empty.gap != (events.Place{Known: true}) {
-		t.Errorf("of an empty log it is at %+v, resumed: %t", empty.gap, ok)
+		t.Errorf("of an empty log the last gap is %+v, resumed: %t; want it known, and not", empty.gap, ok)
 	}
 }
 
@@ -145,11 +145,11 @@ func TestANewRuleIsMarked(t *testing.T) {
 	t.Parallel()
 	k, _ := marked(t)
 	if ok, _ := resumes(t, k); !ok || len(watchertest.LogOf(t, k.bus)) != 5 {
-		t.Errorf("without a rule %d messages are in the log, resumed: %t", len(watchertest.LogOf(t, k.bus)), ok)
+		t.Errorf("without a rule %d messages are in the log, resumed: %t; want 5", len(watchertest.LogOf(t, k.bus)), ok)
 	}
 	k.redact = watchertest.Hides(t)
 	if ok, _ := resumes(t, k); !ok || watchertest.LastOf(t, k.bus, "pods").Redaction != events.Redacted {
-		t.Errorf("with a rule the last is %+v, resumed: %t", watchertest.LastOf(t, k.bus, "pods"), ok)
+		t.Errorf("with a rule the last delta is %+v, resumed: %t; want a mark that says so", watchertest.LastOf(t, k.bus, "pods"), ok)
 	}
 }
 
@@ -177,10 +177,10 @@ func TestWhetherALogIsWhole(t *testing.T) {
 			k.counted = true
 			whole, err := k.complete(t.Context(), log)
 			if err != nil || whole != c.whole || k.nextGap.Reason != c.reason || k.appender.Last() != last+c.padded || k.damaged == c.whole {
-				t.Errorf("%s: whole %t, %v, %+v, it ends at %d", what, whole, err, k.nextGap, k.appender.Last())
+				t.Errorf("%s: complete: %t, %v, the gap %+v, the log ends at %d", what, whole, err, k.nextGap, k.appender.Last())
 			}
 			if k.stored < last || !k.created.Equal(log.Created) {
-				t.Errorf("%s: it is stored up to %d, and was made at %v", what, k.stored, k.created)
+				t.Errorf("%s: stored up to %d, created at %v", what, k.stored, k.created)
 			}
 			if anew := c.created > 0; anew != (k.latest.UID == "") || anew && k.after != (events.Link{}) {
 				t.Errorf("%s: what proves its history is %+v, behind %+v", what, k.latest, k.after)
@@ -194,7 +194,7 @@ func TestWhetherALogIsWhole(t *testing.T) {
 		log := a.Stands(t, logPods)
 		k.created, k.stored = time.Time{}, 0
 		if whole, err := k.complete(t.Context(), log); err != nil || !whole || k.stored != log.Last {
-			t.Errorf("of a log that is seen for the first time: whole %t, %v, stored up to %d", whole, err, k.stored)
+			t.Errorf("a log seen for the first time is complete: %t, %v, stored up to %d", whole, err, k.stored)
 		}
 		k, a = recorded(t, 3, 0)
 		log = a.Stands(t, logPods)
@@ -232,31 +232,31 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	}
 	a.Missing[3] = true
 	if got := link(); got != 2 {
-		t.Errorf("behind one that is not there it is behind %d", got)
+		t.Errorf("after a missing message the link is %d", got)
 	}
 	for i := range 13 {
 		if k.append(t.Context(), events.Delta{Kind: "pods", Op: events.Mark, At: time.Now()}) != nil {
-			t.Fatal("it cannot be appended")
+			t.Fatal("append: the mark is refused")
 		}
 		a.Torn[uint64(5+i)] = true
 	}
 	if got := link(); got != 2 { // 17 is the last, and 2 the sixteenth from it
-		t.Errorf("sixteen back it is behind %d, want 2", got)
+		t.Errorf("with sixteen marks the link is %d, want 2", got)
 	}
 	if k.append(t.Context(), watchertest.ADelta("x", 1)) != nil {
-		t.Fatal("it cannot be appended")
+		t.Fatal("append: the delta is refused")
 	}
 	a.Torn[18] = true
 	if got := link(); got != 0 {
-		t.Errorf("seventeen back it is behind %d", got)
+		t.Errorf("seventeen messages back the link is %d, want none", got)
 	}
 	if err := k.link(t.Context(), bus.State{First: 1}); err != nil || k.after.Sequence != 0 {
-		t.Errorf("of an empty log it is behind %+v, %v", k.after, err)
+		t.Errorf("of an empty log the link is %+v, %v; want none", k.after, err)
 	}
 	delete(a.Torn, 18)
 	a.Missing[18] = true
 	if err := k.link(t.Context(), bus.State{First: 18, Last: 18}); err != nil || k.after.Sequence != 0 {
-		t.Errorf("of a log that begins behind it, it is behind %+v, %v", k.after, err)
+		t.Errorf("of a log that begins behind it the link is %+v, %v; want none", k.after, err)
 	}
 }
 
@@ -311,17 +311,17 @@ func TestWhetherTheLogTellsOfAll(t *testing.T) {
 		ctx, _ := watchertest.Logged(t)
 		whole, err := k.count(ctx, ends(k), newest, 1)
 		if whole != c.whole || !errors.Is(err, c.err) || k.nextGap.Reason != c.reason || k.damaged != (c.reason != "") {
-			t.Errorf("%s: whole %t, %v, %+v", what, whole, err, k.nextGap)
+			t.Errorf("%s: whole %t, %v, the gap %+v; want %t, %v, %q", what, whole, err, k.nextGap, c.whole, c.err, c.reason)
 		}
 		if c.err == nil && (!k.counted || k.places == nil) {
-			t.Errorf("%s: it is not counted", what)
+			t.Errorf("%s: the log is not counted", what)
 		}
 	}
 	k, a := recorded(t, 3, 0)
 	newest := events.Delta{Census: k.tally.Census()}
 	a.FollowErr = away // the watch must not read it
 	if whole, err := k.count(t.Context(), ends(k), newest, 1); err != nil || !whole {
-		t.Errorf("what has been counted all along is whole: %t, %v", whole, err)
+		t.Errorf("a log that was counted all along is whole: %t, %v; want true", whole, err)
 	}
 	for what, change := range map[string]func(*Reflector, *events.Delta){
 		"not counted": func(k *Reflector, _ *events.Delta) { k.counted = false }, "another census": func(_ *Reflector, d *events.Delta) { d.Census.Objects++ },
@@ -361,7 +361,7 @@ func TestWhatTheEndOfALogTells(t *testing.T) {
 	} {
 		k, a := recorded(t, 3, 0)
 		if k.mark(t.Context()) != nil {
-			t.Fatal("it cannot be marked")
+			t.Fatal("mark: the mark is refused")
 		}
 		k.logState = logState{}
 		c.change(k, a)
@@ -378,15 +378,15 @@ func TestALogThatGoesOnIsAnothers(t *testing.T) {
 		k, a := recorded(t, 3, 0)
 		began := time.Now()
 		if err := k.staysShorter(t.Context(), a.Stands(t, logPods), 9); err != nil || time.Since(began) < shorterLogPatience {
-			t.Errorf("of a log at rest: %v, after %v", err, time.Since(began))
+			t.Errorf("staysShorter with a log at rest: %v after %v, want after the patience", err, time.Since(began))
 		}
 		if err := k.staysShorter(t.Context(), bus.State{Last: 3}, 9); !errors.Is(err, bus.ErrOvertaken) {
-			t.Errorf("of one that has gone on: %v", err)
+			t.Errorf("staysShorter with a log that has gone on: %v, want ErrOvertaken", err)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := k.staysShorter(ended, a.Stands(t, logPods), 9); !errors.Is(err, context.Canceled) {
-			t.Errorf("of one that no one waits for: %v", err)
+			t.Errorf("staysShorter with an ended context: %v, want Canceled", err)
 		}
 	})
 }
@@ -407,6 +407,6 @@ func TestThePastOfALog(t *testing.T) {
 		a.Missing[at] = true
 	}
 	if c, err := k.knownPosition(t.Context()); err != nil || c.Version != "" {
-		t.Errorf("of nothing: %+v, %v", c, err)
+		t.Errorf("the known position of an empty log is %+v, %v; want none", c, err)
 	}
 }

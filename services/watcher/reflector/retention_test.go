@@ -38,7 +38,7 @@ func TestAQuietObjectStaysThoughTheLogIsSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, there, err := b.Last(t.Context(), subject.LogStream("pods"), quiet); err != nil || !there {
-			t.Fatalf("after %d messages the log of %d to %d has the quiet object: %t, %v", i, log.First, log.Last, there, err)
+			t.Fatalf("after %d messages the log of %d to %d has the quiet object: %t, %v; want it", i, log.First, log.Last, there, err)
 		}
 		turnedOver = int(log.First) / max(1, int(log.Messages))
 	}
@@ -69,7 +69,7 @@ func TestAShorterAgeIsNoticed(t *testing.T) {
 	k.noteLimits(t.Context(), log)
 	k.ageLowered = false
 	if k.noteLimits(t.Context(), log); k.aboutToExpire() {
-		t.Fatal("nothing has changed")
+		t.Fatal("the log is about to expire though nothing has changed")
 	}
 	log.Keeps.Age /= 2
 	if k.noteLimits(t.Context(), log); k.age != log.Keeps.Age || !k.aboutToExpire() || k.aboutToExpire() {
@@ -114,7 +114,7 @@ func TestHowFarTheLogReaches(t *testing.T) {
 		"hardly a size":   {bus.State{Keeps: bus.Retention{Bytes: 4}, Bytes: 1000, Messages: 1}, defaultLogAge, 1, true},
 	} {
 		if k.noteLimits(t.Context(), c.log); k.age != c.age || k.room != c.room || k.overfull != c.narrow {
-			t.Errorf("%s: it keeps %v, room for %d, narrow %t", what, k.age, k.room, k.overfull)
+			t.Errorf("%s: the log keeps %v, with room for %d, too small: %t; want %v, %d, %t", what, k.age, k.room, k.overfull, c.age, c.room, c.narrow)
 		}
 	}
 	k = with(1, 0, true)
@@ -123,10 +123,10 @@ func TestHowFarTheLogReaches(t *testing.T) {
 		t.Error("the same age is shorter")
 	}
 	if k.noteLimits(t.Context(), bus.State{Keeps: bus.Retention{Age: time.Minute}}); !k.ageLowered || k.minKeyframeWait() != time.Minute/8 {
-		t.Errorf("an age that is less is not shorter, or it is looked in %v", k.minKeyframeWait())
+		t.Errorf("a shorter age is not noticed, or the next look is in %v", k.minKeyframeWait())
 	}
 	k.age = 24 * time.Hour
 	if k.minKeyframeWait() != keyframeSoon {
-		t.Errorf("of a long age it is looked in %v", k.minKeyframeWait())
+		t.Errorf("of a long age the next look is in %v, want soon", k.minKeyframeWait())
 	}
 }

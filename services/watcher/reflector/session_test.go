@@ -91,14 +91,14 @@ func TestWhatEndsAWatch(t *testing.T) {
 			k, _ := recorded(t, 1, 0)
 			f := follows(t, k)
 			if err := f.ends(); err != nil {
-				t.Errorf("%s: it ends before, %v", what, err)
+				t.Errorf("%s: the session ends before, %v", what, err)
 			}
 			c.do(f)
 			if err := f.ends(); err == nil || c.err != nil && !errors.Is(err, c.err) || what == "an error" && !source.Expired(err) {
-				t.Errorf("%s: it ends with %v", what, err)
+				t.Errorf("%s: the session ends with %v, want %v", what, err, c.err)
 			}
 			if got := f.said(t); got != c.said || !f.w.IsStopped() {
-				t.Errorf("%s: it says %q, and its watch has ended: %t", what, got, f.w.IsStopped())
+				t.Errorf("%s: the session records %q, want %q; its watch has ended: %t", what, got, c.said, f.w.IsStopped())
 			}
 			f.stop()
 		}
@@ -115,11 +115,11 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 		f := follows(t, k)
 		defer f.stop()
 		if synced, err := k.Status(); !synced || err != nil {
-			t.Errorf("what is watched is synced: %t, %v", synced, err)
+			t.Errorf("a kind that is watched is synced: %t, %v; want true", synced, err)
 		}
 		signal(k.shownAsked)
 		if got := f.said(t); got != "mark" {
-			t.Errorf("when it is asked for a sign it says %q", got)
+			t.Errorf("when a sign is asked for the session records %q, want a mark", got)
 		}
 		large := watchertest.AVersion("a", 10)
 		large.Labels = map[string]string{"l": strings.Repeat("l", 200)}
@@ -128,21 +128,21 @@ func TestWhatIsAskedOfAWatch(t *testing.T) {
 		f.w.Modify(large)
 		f.w.Modify(next)
 		if got := f.said(t); got != "mark is a" {
-			t.Errorf("beyond its bound it says %q", got)
+			t.Errorf("beyond the bound the session records %q, want one version", got)
 		}
 		if time.Sleep(10 * time.Second); f.said(t) != "mark is a is a mark" { // virtual
-			t.Errorf("when there is room it says %q", f.said(t))
+			t.Errorf("when there is room the session records %q", f.said(t))
 		}
 		time.Sleep(4*time.Minute + 300*time.Millisecond)
 		rests := f.said(t)
 		k.Report(report.Damage{Kind: "pods", End: 9, Hole: events.Hole{Reason: "of a test"}})
 		time.Sleep(checkEvery - 1)
 		if err := f.ends(); err != nil {
-			t.Errorf("it looks before a second is over: %v", err)
+			t.Errorf("the session looks before a second is over: %v", err)
 		}
 		time.Sleep(1)
 		if err := f.ends(); !errors.Is(err, events.ErrDamaged) || !strings.Contains(err.Error(), "of a test") {
-			t.Errorf("after a second it ends with %v, having said %q", err, rests)
+			t.Errorf("after a second the session ends with %v, having recorded %q; want ErrDamaged", err, rests)
 		}
 	})
 }
@@ -156,14 +156,14 @@ func TestWhatAWatchSaysByItself(t *testing.T) {
 		f := follows(t, k)
 		time.Sleep(10*time.Minute + keyframeSoon - 1) // virtual
 		if got := f.said(t); got != "" {
-			t.Errorf("in ten minutes it says %q", got)
+			t.Errorf("in ten minutes the session records %q, want nothing", got)
 		}
 		if time.Sleep(1); f.said(t) != "mark" {
-			t.Errorf("after ten minutes it says %q", f.said(t))
+			t.Errorf("after ten minutes the session records %q, want a mark", f.said(t))
 		}
 		time.Sleep(12 * time.Hour)
 		if got := f.said(t); !strings.Contains(got, "is p0 mark") {
-			t.Errorf("after half a day it says %q", got)
+			t.Errorf("after half a day the session records %q, want the object and a mark", got)
 		}
 		f.stop()
 		for what, k := range map[string]*Reflector{
@@ -177,11 +177,11 @@ func TestWhatAWatchSaysByItself(t *testing.T) {
 			f := follows(t, k)
 			time.Sleep(checkEvery - 1)
 			if got := f.said(t); got != "" {
-				t.Errorf("with %s it says %q before it has looked", what, got)
+				t.Errorf("with %s the session records %q before it has looked, want nothing", what, got)
 			}
 			time.Sleep(1 + shorterLogPoll) // an expired mark is waited for
 			if got := f.said(t); got != "is p0 is p1 mark" {
-				t.Errorf("with %s it says %q", what, got)
+				t.Errorf("with %s the session records %q, want both objects and a mark", what, got)
 			}
 			f.stop()
 		}
@@ -202,7 +202,7 @@ func TestAResumedWatchIsProved(t *testing.T) {
 			synctest.Wait()
 			if !resumed {
 				if len(ends) != 0 {
-					t.Errorf("what was listed is asked for: %v", <-ends)
+					t.Errorf("a session after a list ends at once: %v", <-ends)
 				}
 				signal(k.epochClaims)
 			}
@@ -244,14 +244,14 @@ func TestReadersAreServedWhileTheServerIsAway(t *testing.T) {
 			t.Errorf("the last mark is %v old", time.Since(last))
 		}
 		if got := strings.Join(watchertest.Ops(said), " "); strings.Count(got, "is a") != 1 || len(said) > 15 {
-			t.Errorf("it says %q", got)
+			t.Errorf("the session records %q, want the object once, and marks", got)
 		}
 		before := watchertest.Standing(t, b, logPods).Last
 		d.Reachable(true)
 		s.Change("MODIFIED", "a", 0)
 		time.Sleep(10 * time.Second)
 		if got := strings.Join(watchertest.Ops(toldSince(t, b, before)), " "); strings.TrimPrefix(got, "mark ") != "is a" || s.Listed() != 1 {
-			t.Errorf("when it answers again it says %q, after %d lists", got, s.Listed())
+			t.Errorf("when the API server answers again the session records %q, after %d lists; want the change, after 1", got, s.Listed())
 		}
 	})
 }

@@ -29,28 +29,28 @@ func TestWhatIsKeptBackWakesTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := waitingFor(t, versions.Bound{Burst: -1})
 		if k.holdBack(pod(8, 1<<20), translate.Writers{}, false) || !reflect.DeepEqual(k.bounds, versions.Bounds{Bound: k.bounds.Bound}) {
-			t.Errorf("without a bound something is kept back, or accounts: %+v", k.bounds)
+			t.Errorf("without a bound a version is held back, or counted: %+v", k.bounds)
 		}
 		k.bounds.Bound = versions.Bound{Burst: 100, PerSecond: 100}
 		if k.holdBack(pod(8, 100), translate.Writers{}, false) || !k.waking.IsZero() {
-			t.Errorf("what is within the bound is kept back, and wakes the watch at %v", k.waking)
+			t.Errorf("a version within the bound is held back, or wakes the watch at %v", k.waking)
 		}
 		if !k.holdBack(pod(9, 50), translate.Writers{}, false) {
-			t.Error("what is beyond the bound is not kept back")
+			t.Error("a version beyond the bound is not held back")
 		}
 		time.Sleep(499 * time.Millisecond) // virtual
 		if watchertest.Rings(k.wake) {
-			t.Error("it wakes before there is room")
+			t.Error("the watch wakes before there is room")
 		}
 		if time.Sleep(time.Millisecond); !watchertest.Rings(k.wake) {
-			t.Error("it does not wake when there is room")
+			t.Error("the watch does not wake when there is room")
 		}
 		k.bounds.Bound = versions.Bound{Burst: 100, PerSecond: 1}
 		if k.holdBack(pod(10, versions.MaxWaiting), translate.Writers{}, false); watchertest.Rings(k.wake) {
-			t.Error("it wakes although no more waits than may")
+			t.Error("the watch wakes although no more waits than may")
 		}
 		if k.holdBack(pod(11, versions.MaxWaiting+1), translate.Writers{}, false); !watchertest.Rings(k.wake) {
-			t.Error("it does not wake at once although more waits than may")
+			t.Error("the watch does not wake at once although more waits than may")
 		}
 	})
 }
@@ -91,7 +91,7 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 			t.Helper()
 			log = watchertest.LogOf(t, k.bus)[4:]
 			if got := watchertest.Ops(log); fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("%s: it says %v, want %v", what, got, want)
+				t.Errorf("%s: the log has %v, want %v", what, got, want)
 			}
 			return log
 		}
@@ -108,20 +108,20 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 		}
 		said("before there is room")
 		if time.Sleep(500 * time.Millisecond); !watchertest.Rings(k.wake) { // virtual
-			t.Error("it does not wake for the first one")
+			t.Error("the watch does not wake for the first version")
 		}
 		if err := k.recordWaiting(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
 		log := said("with room for one", "is p0")
 		if d := log[0]; !d.Sync || d.ResourceVersion != "10" || d.Left != (events.Left{Versions: 1, Bytes: 40}) || d.Waits != 1 || !d.At.Equal(time.Now()) {
-			t.Errorf("it says %+v", d)
+			t.Errorf("the late version is recorded as %+v", d)
 		}
 		if k.bounds.Left("u0") != (events.Left{}) {
-			t.Errorf("%+v is left out of what is recorded", k.bounds.Left("u0"))
+			t.Errorf("%+v is left out of what is recorded, want none", k.bounds.Left("u0"))
 		}
 		if time.Sleep(300 * time.Millisecond); !watchertest.Rings(k.wake) {
-			t.Error("it does not wake for the other one")
+			t.Error("the watch does not wake for the other version")
 		}
 		if err := k.recordWaiting(t.Context(), false); err != nil {
 			t.Fatal(err)
@@ -135,7 +135,7 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 		}
 		said("when nothing waits", "is p0", "is p1", "mark")
 		if !k.holdBack(pod(11, 40), translate.Writers{}, false) {
-			t.Error("what is recorded late does not count")
+			t.Error("a version that is recorded late does not count towards the bound")
 		}
 		k.holdBack(pod(12, 100), translate.Writers{}, false)
 		if err := k.recordWaiting(t.Context(), true); err != nil {
@@ -145,7 +145,7 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 		k.holdBack(pod(13, 100), translate.Writers{}, false)
 		k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
 		if err := k.recordWaiting(t.Context(), true); !errors.Is(err, bus.ErrOvertaken) {
-			t.Errorf("of what the log refuses: %v", err)
+			t.Errorf("versions that the log refuses: %v, want ErrOvertaken", err)
 		}
 	})
 }
@@ -169,10 +169,10 @@ func TestTheEndOfAWatchCatchesUp(t *testing.T) {
 		}
 		k.unsure = c.torn
 		if err := k.catchUp(ended); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: catch up: %v", what, err)
 		}
 		if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, k.bus)[4:])); got != c.want {
-			t.Errorf("%s: it says %s, want %s", what, got, c.want)
+			t.Errorf("%s: the log has %s, want %s", what, got, c.want)
 		}
 	}
 }

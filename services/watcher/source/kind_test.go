@@ -81,10 +81,10 @@ func TestAListIsStreamed(t *testing.T) {
 	s.stream = opened
 	version, w, err := s.Open(t.Context(), func(runtime.Object, bool) error { return nil })
 	if err != nil || version != "5" || w != watch.Interface(stream) || stream.IsStopped() {
-		t.Errorf("it goes on at %q by %v, %v", version, w, err)
+		t.Errorf("Open goes on at %q by %v, %v; want at 5 by the stream", version, w, err)
 	}
 	if o := s.watches[0]; !*o.SendInitialEvents || o.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan || !o.AllowWatchBookmarks || len(s.lists) != 0 {
-		t.Errorf("it is asked for by %+v", o)
+		t.Errorf("the stream is asked for with %+v, and lists may have been made", o)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestAListThatIsNotStreamedIsPaged(t *testing.T) {
 				var seen []string
 				version, w, err := s.Open(t.Context(), func(obj runtime.Object, gone bool) error {
 					if gone {
-						t.Error("something is gone that is listed")
+						t.Error("an object that is listed is said to be gone")
 					}
 					seen = append(seen, obj.(*corev1.Pod).Name)
 					return nil
@@ -147,7 +147,7 @@ func TestWhatIsInTheWayOfAList(t *testing.T) {
 		s.stream, s.pages, s.listErr = c.stream, c.pages, c.list
 		version, w, err := s.Open(t.Context(), func(runtime.Object, bool) error { return full })
 		if err == nil || !c.is(err) || version != "" || w != nil || c.opened != nil && !c.opened.IsStopped() {
-			t.Errorf("%s: it goes on at %q by %v, %v", name, version, w, err)
+			t.Errorf("%s: Open goes on at %q by %v, %v; want an error", name, version, w, err)
 		}
 		if paged := slices.ContainsFunc(s.lists, func(o metav1.ListOptions) bool { return o.Limit > 1 }); paged != strings.Contains(name, "page") {
 			t.Errorf("%s: paged: %t", name, paged)
@@ -173,6 +173,6 @@ func TestAListWithoutAWatch(t *testing.T) {
 	s := newFakeKind()
 	s.stream, s.pages, s.away = refusal(http.StatusBadRequest), []runtime.Object{page("7", "", "a")}, status(http.StatusGone)
 	if _, w, err := s.Open(t.Context(), func(runtime.Object, bool) error { return nil }); !Expired(err) || w != nil {
-		t.Errorf("it goes on by %v, %v", w, err)
+		t.Errorf("a list without a watch goes on by %v, %v; want that it has expired", w, err)
 	}
 }

@@ -44,7 +44,7 @@ func TestWhatAListedObjectIs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := told(c.was).Compare(c.position, c.epoch)
 			if got := r.See(web, c.uid, c.version); got != c.want {
-				t.Errorf("it is %+v, want %+v", got, c.want)
+				t.Errorf("the object is %+v, want %+v", got, c.want)
 			}
 			if epoch := r.Epoch(); (epoch == 4) != (c.epoch == 4 || c.position != "") {
 				t.Errorf("the epoch is %d", epoch)
@@ -71,12 +71,12 @@ func TestWhatIsSaidAllAgain(t *testing.T) {
 		r := told(c.was).Compare("7", 0)
 		r.Again()
 		if got := r.See(web, c.uid, c.version); got != c.want {
-			t.Errorf("%s: it is %+v, want %+v", c.name, got, c.want)
+			t.Errorf("%s: the object is %+v, want %+v", c.name, got, c.want)
 		}
 	}
 	r := told(events.Is).Compare("7", 0)
 	if r.Again(); !slices.Equal(r.Missing(), []uint64{40}) {
-		t.Errorf("what was not found is %v", r.Missing())
+		t.Errorf("missing are %v, want 40", r.Missing())
 	}
 }
 
@@ -92,11 +92,11 @@ func TestWhatIsForgotten(t *testing.T) {
 	}
 	for _, changed := range []bool{true, false} { // it is new, and then known
 		if got, want := r.See(web, "u", "7"), (translate.Finding{Changed: changed}); got != want {
-			t.Errorf("listed, it is %+v, want %+v", got, want)
+			t.Errorf("the listed object is %+v, want %+v", got, want)
 		}
 	}
 	if epoch := s.Compare("6", 0).Epoch(); epoch != 4 {
-		t.Errorf("before what was forgotten the epoch is %d", epoch)
+		t.Errorf("before what was forgotten the epoch is %d, want 4", epoch)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestWhatIsSaidAgain(t *testing.T) {
 	d := events.Delta{Op: events.Is, Ref: web, UID: "u", ResourceVersion: "7", By: events.Manager{Name: "kubectl"}, Trace: events.Trace{Parent: "00-1"}}
 	again := translate.Again(d, translate.Stamp{At: now, Epoch: 5})
 	if !again.Sync || again.Epoch != 5 || again.Trace != (events.Trace{}) || again.By != d.By || again.Op != events.Is {
-		t.Errorf("said again: %+v", again)
+		t.Errorf("the repeated delta is %+v, want a sync in epoch 5 without a trace", again)
 	}
 	end := translate.Tombstone(d, translate.Stamp{At: now, Epoch: 5})
 	if !end.Sync || end.Epoch != 5 || end.By != (events.Manager{}) || end.Op != events.Gone || end.UID != "u" {

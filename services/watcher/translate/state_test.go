@@ -85,11 +85,11 @@ func TestWhatGoesWhileItIsListed(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"there": true, "gone": false, "unknown": false} {
 		if r.Lose(refTo(name), "u") != want || r.Seen(refTo(name)) {
-			t.Errorf("the end of %s is to be said: %t", name, !want)
+			t.Errorf("the end of %s is to be recorded: %t, want %t", name, !want, want)
 		}
 	}
 	if r.Lose(refTo("there"), "u") {
-		t.Error("it ends twice")
+		t.Error("an object is lost twice")
 	}
 	if r.Lose(refTo("other"), "v") {
 		t.Error("an object that nothing is known of ends")
@@ -136,7 +136,7 @@ func TestMarksAreNoObjects(t *testing.T) {
 		s := translate.NewState()
 		s.Fold(d, 7)
 		if got := s.Compare("9", 0).Missing(); len(got) != 0 {
-			t.Errorf("after %s messages %v are missing", what, got)
+			t.Errorf("after %s the messages %v are missing, want none", what, got)
 		}
 	}
 	if (translate.Cursor{}).Covers("") {
@@ -153,7 +153,7 @@ func TestAnotherKindIsMadeAnew(t *testing.T) {
 		want := have
 		edit(&want)
 		if use, remake := translate.Settle(have, want, func(string) bool { return true }); !remake || use != want {
-			t.Errorf("%s: it goes on as %+v", what, use)
+			t.Errorf("%s: Settle goes on with %+v, want a remake with what is wanted", what, use)
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestTheAuthorIsNotBesideHimself(t *testing.T) {
 func TestTheMarkOfAKindThatIsNotServed(t *testing.T) {
 	unserved := translate.Unserved("widgets.example.com", "7", translate.Stamp{At: now})
 	if !translate.Ended(unserved) || unserved.Op != events.Mark || unserved.ResourceVersion != "7" {
-		t.Errorf("it does not say so: %+v", unserved)
+		t.Errorf("the mark does not say that the kind is not served: %+v", unserved)
 	}
 	if served := translate.Mark("pods", "7", translate.Stamp{At: now}); len(served.Body) != 0 || served.ContentType != "" {
 		t.Errorf("the mark of one that is served has a body: %+v", served)
@@ -201,7 +201,7 @@ func TestMarksSayWhetherSomethingIsHidden(t *testing.T) {
 	for kind, want := range map[kinds.Name]events.Redaction{"pods": events.Redacted, "services": events.Unredacted} {
 		s := translate.Stamp{At: now, Hide: redact.Policy{Rules: redact.Rules{one}}}
 		if a, b := translate.Mark(kind, "7", s).Redaction, translate.Gap(kind, "7", s).Redaction; a != want || b != want {
-			t.Errorf("of %s they say %v and %v", kind, a, b)
+			t.Errorf("of %s mark and gap have the redactions %v and %v, want %v", kind, a, b, want)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestWhatIsSaidAgainHasNoOldPlace(t *testing.T) {
 	d := is(events.Is, "a", "u", "7")
 	d.Census, d.After, d.Left, d.Waits = events.Census{Objects: 7}, events.Link{Sequence: 3}, events.Left{Versions: 2}, 9
 	if again := translate.Again(d, translate.Stamp{At: now}); again.Census != (events.Census{}) || again.After != (events.Link{}) || again.Left != (events.Left{}) || again.Waits != 0 {
-		t.Errorf("said again it is %+v", again)
+		t.Errorf("the repeated delta is %+v, want none of its old places", again)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestHowMuchMetadataSays(t *testing.T) {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b", UID: "u", ResourceVersion: "7", CreationTimestamp: metav1.NewTime(now.Truncate(time.Second)), Labels: map[string]string{"c": "d"}}}
 		d, err := translate.Object(kinds.Pods.Kind, events.Is, pod, translate.Stamp{At: now, Size: size})
 		if err != nil || d.Form != kinds.Metadata {
-			t.Fatalf("%v, %v", d, err)
+			t.Fatalf("the delta is %v, %v; want metadata", d, err)
 		}
 		kind := kinds.Pods.Kind
 		kind.Form = d.Form

@@ -105,7 +105,7 @@ func TestCopiesAreToldOnlyWhereTheyAreWrittenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes.Contains(d.Body, []byte(canary)) != c.told || !bytes.Contains(d.Body, []byte("kept")) {
-			t.Errorf("%s: it is told as %q", name, d.Body)
+			t.Errorf("%s: the body is %q, want the value in it: %t", name, d.Body, c.told)
 		}
 		if again := translate.Hidden(c.kind, before, c.hide); !bytes.Equal(again.Body, d.Body) || again.Form != d.Form {
 			t.Errorf("%s: said again it is %s %q, want %s %q", name, again.Form, again.Body, d.Form, d.Body)
@@ -145,7 +145,7 @@ func TestWhatCannotBeReadIsSaidByItsName(t *testing.T) {
 		}
 		d := translate.Hidden(c.kind, stored, c.hide)
 		if bytes.Contains(d.Body, []byte(canary)) || d.Form != kinds.Metadata || d.Ref != stored.Ref || d.UID != "u" {
-			t.Errorf("%s: it is told as %+v, %q", name, d, d.Body)
+			t.Errorf("%s: the hidden delta is %+v, %q; want metadata without the value", name, d, d.Body)
 			continue
 		}
 		kind := c.kind
@@ -164,7 +164,7 @@ func TestWhatHasNoRuleIsSaidAsItWas(t *testing.T) {
 		Op: events.Is, Kind: "pods", Ref: events.Ref{Kind: "pods", Namespace: "a", Name: "web"}, Form: kinds.Full, ContentType: kinds.Protobuf, Body: []byte("damaged"),
 	}
 	if d := translate.Hidden(kinds.Pods.Kind, stored, redact.Policy{}); string(d.Body) != "damaged" || d.Form != kinds.Full {
-		t.Errorf("what cannot be read is said as %q", d.Body)
+		t.Errorf("a body that cannot be read is recorded as %q, want unchanged", d.Body)
 	}
 	r, err := redact.Parse("pods:.metadata.annotations[*]")
 	if err != nil {
@@ -180,7 +180,7 @@ func TestWhatHasNoRuleIsSaidAsItWas(t *testing.T) {
 	kind.Form = d.Form
 	m, err := kinds.Decode(kind, d.ContentType, d.Body)
 	if err != nil || m.GetLabels()["app"] != "web" || m.GetAnnotations()["a"] == canary {
-		t.Errorf("it is said as %+v, %v", m, err)
+		t.Errorf("the object is recorded as %+v, %v", m, err)
 	}
 	custom := kinds.Kind{Name: "databases.example.com", Version: "v1", Kind: "Database", Form: kinds.Full}
 	if r, err = redact.Parse("databases.example.com:.spec.password"); err != nil {

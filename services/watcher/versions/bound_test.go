@@ -44,7 +44,7 @@ func TestBoundsTakeMemoryForBusyObjectsOnly(t *testing.T) {
 		}
 	}
 	if b.waits == 0 {
-		t.Error("nothing waits")
+		t.Error("no version waits")
 	}
 }
 
@@ -122,19 +122,19 @@ func TestTheRoomOfAnObject(t *testing.T) {
 	}
 	b.charge(a, events.Delta{Body: make([]byte, 100), Deleting: true}, now.Add(time.Second))
 	if at := b.room(a, 1000).Sub(now); at != 11*time.Second || !a.deleting {
-		t.Errorf("after 100 bytes more it waits %v", at)
+		t.Errorf("after 100 bytes more a version waits until %v, want 11s", at)
 	}
 	b.charge(a, events.Delta{Body: make([]byte, 100)}, now.Add(time.Hour))
 	if at := b.room(a, 1000).Sub(now.Add(time.Hour)); at != time.Second || a.deleting {
-		t.Errorf("after an hour at rest it waits %v", at)
+		t.Errorf("after an hour at rest a version waits %v, want 1s", at)
 	}
 	for bound, off := range map[Bound]bool{{}: true, {1, 1}: false, {1, 0}: true, {0, 1}: true, {-1, 1}: true, {1, -1}: true} {
 		if b := (Bounds{Bound: bound}); b.Off() != off {
-			t.Errorf("%+v is off: %t", bound, b.Off())
+			t.Errorf("%+v is off: %t, want the opposite", bound, b.Off())
 		}
 	}
 	if got := (Bound{Burst: 3}).Or(Bound{Burst: 5, PerSecond: 7}); got != (Bound{3, 7}) {
-		t.Errorf("what is not said is %+v", got)
+		t.Errorf("a bound that is given in part is %+v, want the rest from the default", got)
 	}
 }
 
@@ -152,19 +152,19 @@ func TestVersionsThatWait(t *testing.T) {
 		return admitted
 	}
 	if !admits(is("a", 100, false), false, 0) || admits(is("a", 100, false), false, 0) || b.waits != 1 || b.waiting != 100 {
-		t.Fatalf("of two versions %d wait, with %d bytes", b.waits, b.waiting)
+		t.Fatalf("of two versions %d wait, with %d bytes; want 1, 100", b.waits, b.waiting)
 	}
 	if admits(is("a", 60, false), false, 0) || b.waits != 1 || b.waiting != 60 || dropped != 100 || b.Left("a") != (events.Left{Versions: 1, Bytes: 100}) {
-		t.Errorf("of a third %d wait, with %d bytes, and %d were left out: %+v", b.waits, b.waiting, dropped, b.Left("a"))
+		t.Errorf("of three versions %d wait, with %d bytes, and %d bytes were left out: %+v", b.waits, b.waiting, dropped, b.Left("a"))
 	}
 	if !admits(is("b", 1000, false), true, 0) || b.Left("b") != (events.Left{}) || b.Left("c") != (events.Left{}) {
 		t.Error("the first version of an object waits")
 	}
 	if due, next := b.Due(false, now); len(due) != 0 || !next.Equal(now.Add(600*time.Millisecond)) {
-		t.Errorf("at once %d are due, the next in %v", len(due), next.Sub(now))
+		t.Errorf("at once %d versions are due, the next in %v; want none, 600ms", len(due), next.Sub(now))
 	}
 	if due, next := b.Due(true, now); len(due) != 1 || !next.IsZero() {
-		t.Errorf("of all %d are due, the next at %v", len(due), next)
+		t.Errorf("of all versions %d are due, the next at %v; want 1, none", len(due), next)
 	}
 	if due, next := b.Due(false, now.Add(600*time.Millisecond)); len(due) != 1 || !next.IsZero() {
 		t.Errorf("in time %d are due, the next at %v", len(due), next)
@@ -173,7 +173,7 @@ func TestVersionsThatWait(t *testing.T) {
 		t.Error("a deletion waits")
 	}
 	if admits(is("a", 50, true), false, 0) {
-		t.Error("what changes while it is being deleted does not wait")
+		t.Error("a change of an object that is being deleted does not wait")
 	}
 	b.DropAtEnd("a")
 	b.DropAtEnd("c")
@@ -186,24 +186,24 @@ func TestVersionsThatWait(t *testing.T) {
 		t.Errorf("once it is recorded %+v was left out, of %d objects", b.Left("a"), len(b.objects))
 	}
 	if b.NoteRecorded(events.Delta{UID: "a", Op: events.Gone}); len(b.objects) != 1 {
-		t.Errorf("of what has gone %d objects are known", len(b.objects))
+		t.Errorf("of an object that is gone %d are known, want 1", len(b.objects))
 	}
 	if due, next := b.Due(true, now); due != nil || !next.IsZero() {
-		t.Errorf("of nothing %d are due", len(due))
+		t.Errorf("of nothing %d versions are due", len(due))
 	}
 	admits(is("b", 100, false), false, 0)
 	b.objects[hashOf("b")].left.Versions = 7
 	if b.DropAll(false); b.waits != 0 || b.Left("b").Versions != 7 {
-		t.Errorf("when it is listed %d wait, and %+v was left out", b.waits, b.Left("b"))
+		t.Errorf("after a list %d versions wait, and %+v was left out; want 0 and 7", b.waits, b.Left("b"))
 	}
 	if b.DropAll(true); b.Left("b").Versions != 0 {
-		t.Errorf("when it is resumed %+v was left out", b.Left("b"))
+		t.Errorf("after a resume %+v was left out, want none", b.Left("b"))
 	}
 	if b.DropIdle(now); len(b.objects) != 1 || b.sweepAt != 2 {
-		t.Errorf("of a busy object %d are known", len(b.objects))
+		t.Errorf("with a busy object %d are known, want 1", len(b.objects))
 	}
 	if b.DropIdle(now.Add(time.Hour)); b.objects != nil || b.sweepAt != 0 {
-		t.Errorf("of one at rest %d are known", len(b.objects))
+		t.Errorf("with an object at rest %d are known, want none", len(b.objects))
 	}
 }
 

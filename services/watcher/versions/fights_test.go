@@ -63,11 +63,11 @@ func TestAFightIsTold(t *testing.T) {
 				}
 				told++
 				if !slices.Equal(found.Managers, []string{events.FieldManager, "pipeline"}) || !slices.Equal(found.Fields, []string{".spec.replicas"}) || found.Times != fightReturns {
-					t.Errorf("it is told as %+v", found)
+					t.Errorf("the fight is %+v", found)
 				}
 			}
 			if told != c.told {
-				t.Errorf("told %d times, want %d", told, c.told)
+				t.Errorf("%d fights are reported, want %d", told, c.told)
 			}
 		})
 	}
@@ -108,10 +108,10 @@ func TestWhenAFightIsToldAgain(t *testing.T) {
 	}
 	at, since := told(time.Second)
 	if !slices.Equal(at, []int{11, 21, 31}) {
-		t.Errorf("it is told at the changes %v", at)
+		t.Errorf("the fight is reported at the changes %v, want 11, 21, 31", at)
 	}
 	if want := []time.Duration{time.Second, 11 * time.Second, 21 * time.Second}; !slices.Equal(since, want) {
-		t.Errorf("it goes on since: %v, want %v", since, want)
+		t.Errorf("the fight goes on since %v, want %v", since, want)
 	}
 	if at, _ := told(time.Minute); !slices.Equal(at, []int{11, 21, 31}) {
 		t.Errorf("within ten minutes it is told at %v", at)
@@ -139,7 +139,7 @@ func TestWhatIsRememberedOfFights(t *testing.T) {
 		see(types.UID(fmt.Sprint(i)), 2)
 	}
 	if _, known := f.specs.Get("g2"); !known {
-		t.Error("it is forgotten behind 511 others")
+		t.Error("an object is forgotten behind 511 others")
 	}
 	for i := range 1024 {
 		see(types.UID(fmt.Sprint("more", i)), 2)
@@ -172,7 +172,7 @@ func TestWhenAFightIsOne(t *testing.T) {
 			d := events.Delta{UID: "u", Generation: int64(i + 2), At: now.Add(time.Duration(i) * c.each), Proven: c.proven, By: events.Manager{Name: c.managers[i%len(c.managers)]}}
 			if one, ok := f.Observe(d, func() []byte { return []byte(c.texts[i%len(c.texts)]) }); ok {
 				if found++; one.Times != fightReturns || strings.Join(one.Managers, "") != "ab" || strings.Join(one.Fields, "") != ".spec.x" {
-					t.Errorf("%s: it is %+v", what, one)
+					t.Errorf("%s: the fight is %+v, want between a and b about .spec.x", what, one)
 				}
 			}
 		}
@@ -190,9 +190,9 @@ func TestWhenAFightIsOne(t *testing.T) {
 		}
 	}
 	if got := strings.Join(changedFields([]byte(`{"a":1,"b":{"c":1},"d":1,"e":1}`), []byte(`{"a":2,"b":{"c":2},"d":2,"e":2}`)), " "); got != ".spec.a .spec.b.c .spec.d" {
-		t.Errorf("between them are %s", got)
+		t.Errorf("the changed fields are %s, want .spec.a .spec.b.c .spec.d", got)
 	}
 	if changedFields([]byte("{"), []byte("{}")) != nil || changedFields([]byte("{}"), []byte("{")) != nil {
-		t.Error("what cannot be read differs")
+		t.Error("specs that cannot be read differ")
 	}
 }

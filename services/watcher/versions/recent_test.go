@@ -10,7 +10,7 @@ func TestWhatGenerationsRemember(t *testing.T) {
 	t.Parallel()
 	r := Recent[int, string]{Limit: 8}
 	if _, known := r.Get(1); known {
-		t.Error("something is known before anything was put")
+		t.Error("Get finds a key before any Put")
 	}
 	for i := range 100 {
 		r.Put(i, fmt.Sprint(i))
@@ -30,7 +30,7 @@ func TestWhatGenerationsRemember(t *testing.T) {
 	}
 	r.Put(99, "new")
 	if v, _ := r.Get(99); v != "new" {
-		t.Errorf("what is put again is %s", v)
+		t.Errorf("a key that is put again is %s, want new", v)
 	}
 	for _, i := range []int{99, 97} { // of both generations
 		r.Drop(i)
