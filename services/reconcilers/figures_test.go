@@ -61,12 +61,12 @@ func TestGaugesAreSums(t *testing.T) {
 	f.measured(reconcile.Count("done", 2, "z"))
 	f.measured(reconcile.Figure{Metric: "took", Value: 7})
 	if got := readings(t, f, d); got != "7, 9, y 9, z 2" {
-		t.Errorf("they say %q", got)
+		t.Errorf("the figures are %q, want \"7, 9, y 9, z 2\"", got)
 	}
 	f.shared(d)(events.Key{Name: "a"}, nil)
 	f.shared(d)(events.Key{Name: "b"}, nil)
 	if got := readings(t, f, d); got != "0, 7, z 2" {
-		t.Errorf("when no key says anything any more they say %q", got)
+		t.Errorf("when no key reports any more the figures are %q, want \"0, 7, z 2\"", got)
 	}
 }
 

@@ -58,14 +58,14 @@ func told(t testing.TB, c reconcile.Any) (all []honest) {
 		}
 		decision, err := c.Judge(view, s.Now)
 		if err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatalf("%s: judge: %v", path, err)
 		}
 		if len(decision.Commands) == 0 {
 			continue
 		}
 		turn, own, err := reconciletest.Turn(d, view)
 		if err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatalf("%s: make the turn: %v", path, err)
 		}
 		for _, command := range decision.Commands {
 			all = append(all, honest{d, turn, own, reconciletest.Objects(view), command, filepath.Base(path)})
@@ -572,7 +572,7 @@ func TestForgeriesOfEveryControllerAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			commands := told(t, c)
 			if len(commands) == 0 {
-				t.Fatal("its stories want nothing")
+				t.Fatal("the stories of this controller have no commands")
 			}
 			for _, h := range commands {
 				if err := h.fits(h.command); err != nil {

@@ -114,10 +114,10 @@ func TestWhatHasNotHadItsTurnIsMeasured(t *testing.T) {
 			t.Errorf("the controller is behind by %v seconds", got)
 		}
 		if got := gauged(t, s.Service, "millrace_reconcilers_lag"); got["configmaps"] != 0 {
-			t.Errorf("the fold is behind by %v", got)
+			t.Errorf("the lag of the fold is %v, want 0", got)
 		}
 		if got := gauged(t, s.Service, "millrace_reconcilers_active"); got[""] != 1 {
-			t.Errorf("of the keys this replica decides about %v", got)
+			t.Errorf("this replica decides about %v of the keys, want 1", got)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestAKeyThatIsSetAsideIsTriedAgain(t *testing.T) {
 		broken.Store(true)
 		c, ok := copies().(reconcile.Controller[bool])
 		if !ok {
-			t.Fatal("it is another controller")
+			t.Fatal("copies is no controller of this type")
 		}
 		decide := c.Decide
 		c.Decide = func(there bool, now time.Time) reconcile.Decision {
@@ -159,13 +159,13 @@ func TestAKeyThatIsSetAsideIsTriedAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if parked := s.Parked()["copies"]; len(parked) != 1 {
-			t.Errorf("for another controller is tried again %v", parked)
+			t.Errorf("Unpark of another controller's key tries again: parked are %v, want 1", parked)
 		}
 		s.Unpark("copies", key)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if made := w.creates(); made["first"] != 1 || len(s.Parked()) != 0 {
-			t.Errorf("after it was asked for there are %v, and set aside is %v", made, s.Parked())
+			t.Errorf("after Unpark there are the creates %v, and parked is %v; want the first, and none", made, s.Parked())
 		}
 	})
 }
@@ -183,12 +183,12 @@ func TestAReplicaListensFirst(t *testing.T) {
 		time.Sleep(300 * time.Millisecond) // virtual
 		synctest.Wait()
 		if n := w.stored(ctx, subject.TurnStream("copies")); n != 0 {
-			t.Errorf("it has stored %d turns at once", n)
+			t.Errorf("%d turns are stored at once, want 0", n)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if n := w.stored(ctx, subject.TurnStream("copies")); n != 1 {
-			t.Errorf("it has stored %d turns, want 1", n)
+			t.Errorf("%d turns are stored, want 1", n)
 		}
 		if turn, _ := w.turnOf(ctx, "first"); turn.Code != "test-1" {
 			t.Errorf("the turn was decided by version %q", turn.Code)

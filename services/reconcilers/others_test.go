@@ -93,7 +93,7 @@ func TestAPodOfAnEarlierRevision(t *testing.T) {
 		}
 		err := h.fits(h.command)
 		if (err == nil) != c.fits || errors.Is(err, events.ErrSuperseded) != c.stale {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: the command fits with %v, want it: %t, stale: %t", what, err, c.fits, c.stale)
 		}
 		if reads > 1 {
 			t.Errorf("%s: the revision is read %d times", what, reads)

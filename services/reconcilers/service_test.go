@@ -79,11 +79,11 @@ func (b broken) At(_ context.Context, _ string, sequence uint64) (events.Message
 
 func TestAServiceNeedsABusAndEachControllerOnce(t *testing.T) {
 	if _, err := New(Config{}); err == nil || !strings.Contains(err.Error(), "no bus") {
-		t.Errorf("without a bus: %v", err)
+		t.Errorf("New without a bus: %v, want an error that says so", err)
 	}
 	twice := Config{Bus: memory.New(memory.Options{}), Controllers: []reconcile.Any{reader("a"), reader("b"), reader("a")}}
 	if _, err := New(twice); err == nil || !strings.Contains(err.Error(), "controller a is there twice") {
-		t.Errorf("with one controller twice: %v", err)
+		t.Errorf("New with one controller twice: %v, want an error that says so", err)
 	}
 }
 
@@ -91,12 +91,12 @@ func TestAServiceNeedsABusAndEachControllerOnce(t *testing.T) {
 func TestStreamsThatCannotBeMadeAreAnError(t *testing.T) {
 	s := idle(t, broken{Bus: memory.New(memory.Options{}), controller: errors.New("no room")}, reader("a"))
 	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "prepare a: no room") {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("Run without room for the streams ends with %v, want that error", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Run(ctx); err != nil {
-		t.Errorf("it was to end, and ends with %v", err)
+		t.Errorf("Run with an ended context ends with %v, want nil", err)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestWhoReadsAKind(t *testing.T) {
 		}
 	}
 	if _, ok := idle(t, memory.New(memory.Options{}), named).claim(kinds.Jobs.Kind); ok {
-		t.Error("what no controller reads is followed")
+		t.Error("claim follows a kind that no controller reads")
 	}
 }
 
@@ -189,7 +189,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	lost(subject.WakeStream, errors.New("lost"))
 	if got, want := read(), "losses_total/a/"+subject.WakeStream+" 1"; !strings.Contains(got, want) || !strings.Contains(got, "unproven_outcomes_total/a 1") ||
 		strings.Count(got, "losses_total/a/") != 3 {
-		t.Errorf("after a loss and a forgery: %s", got)
+		t.Errorf("after a loss and a forgery the metrics are %s", got)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestAStallIsLoggedOnceInTenMinutes(t *testing.T) {
 	} {
 		now = now.Add(c.after)
 		if got := s.take(c.found); got != c.changed {
-			t.Errorf("%s: it is news: %t", c.what, got)
+			t.Errorf("%s: the stalls have changed: %t, want %t", c.what, got, c.changed)
 		}
 		if log := said(); (log == "") != (c.log == "") || !strings.Contains(log, c.log) {
 			t.Errorf("%s: logged is %q, want %q", c.what, log, c.log)
@@ -318,7 +318,7 @@ func TestKeysThatWaitAreLoggedOnceInTenMinutes(t *testing.T) {
 		}
 	}
 	if got := written(t, func(out chan<- prometheus.Metric) { s.collect(out, "a") }); !slices.Equal(got, []string{"/NoOutcome/a 3", "/NotRead/a 1", "/none/a 0"}) {
-		t.Errorf("it is measured as %q", got)
+		t.Errorf("the waiting keys are measured as %q", got)
 	}
 	s.drop(idle(t, memory.New(memory.Options{}), reader("a"), reader("b")).loops)
 	if len(s.waiting["a"]) != 2 {
@@ -344,10 +344,10 @@ func TestAStallIsMeasuredAndChecked(t *testing.T) {
 		}
 	}
 	if err := s.check("b"); err == nil || !strings.Contains(err.Error(), "decides nothing since 2029-12-31T23:59:00Z although 7 wait") {
-		t.Errorf("of one that stands still: %v", err)
+		t.Errorf("the check of a stalled controller: %v, want that it decides nothing", err)
 	}
 	if err := s.check("c"); err != nil {
-		t.Errorf("of one that does not: %v", err)
+		t.Errorf("the check of a controller that decides: %v, want nil", err)
 	}
 	if all := s.all(); len(all) != 2 || all[0].Controller != "a" || all[1].Controller != "b" {
 		t.Errorf("all are %+v", all)
@@ -363,17 +363,17 @@ func TestALookForStallsTakesInWhatIsFound(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if s.stalls.look(ended, s.loops) || len(s.stalls.all()) != 1 {
-		t.Errorf("when it ends, it takes in that %+v stand still", s.stalls.all())
+		t.Errorf("with an ended context the stalls have become %+v", s.stalls.all())
 	}
 	if !s.stalls.look(t.Context(), s.loops) || len(s.stalls.all()) != 0 {
-		t.Errorf("at rest %+v stand still", s.stalls.all())
+		t.Errorf("at rest the stalls are %+v, want none", s.stalls.all())
 	}
 	if s.stalls.look(t.Context(), s.loops) {
-		t.Error("it is news that nothing has changed")
+		t.Error("look reports a change, and nothing has changed")
 	}
 	s.stalls.take(known)
 	if !s.stalls.look(t.Context(), s.loops[1:]) || len(s.stalls.all()) != 0 {
-		t.Errorf("of another replica %+v stand still", s.stalls.all())
+		t.Errorf("of another replica's controller the stalls are %+v, want none", s.stalls.all())
 	}
 }
 
@@ -397,7 +397,7 @@ func TestAReportThatIsNotStoredIsAnError(t *testing.T) {
 	}
 	s = idle(t, broken{Bus: b, put: errors.New("no room")}, reader("a"))
 	if err := s.report(t.Context(), s.loops, 2); err == nil || !strings.Contains(err.Error(), "no room") {
-		t.Errorf("it is not stored: %v", err)
+		t.Errorf("a report that cannot be stored: %v, want the error of the bus", err)
 	}
 }
 
@@ -409,16 +409,16 @@ func TestTheLagOfAKind(t *testing.T) {
 		return written(t, func(out chan<- prometheus.Metric) { s.metrics.collectLag(t.Context(), out, "pods", b.end) })
 	}
 	if got := lag(broken{}); !slices.Equal(got, []string{"/pods 0", "/pods 0"}) {
-		t.Errorf("of an empty log: %q", got)
+		t.Errorf("the lag of an empty log is %q", got)
 	}
 	if got := lag(broken{end: 3, stored: time.Now().Add(time.Hour)}); !slices.Equal(got, []string{"/pods 0", "/pods 3"}) {
-		t.Errorf("of what was stored by a clock that is ahead: %q", got)
+		t.Errorf("the lag of a message with a time to come is %q, want 0", got)
 	}
 	if got := lag(broken{end: 3, stored: time.Now().Add(-time.Hour), state: errors.New("away")}); !slices.Equal(got, []string{"/pods 0", "/pods 3"}) {
-		t.Errorf("of a bus that is away: %q", got)
+		t.Errorf("the lag on a bus that is away is %q", got)
 	}
 	if got := lag(broken{end: 3, stored: time.Now().Add(-time.Hour)}); len(got) != 2 || !slices.Contains(got, "/pods 3") || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "/pods 36") }) {
-		t.Errorf("of what was stored an hour ago: %q", got)
+		t.Errorf("the lag of a message from an hour ago is %q", got)
 	}
 }
 
@@ -427,17 +427,17 @@ func TestTheEndsOfTheLogs(t *testing.T) {
 	there := idle(t, broken{Bus: memory.New(memory.Options{}), end: 7}, pods)
 	there.claim(kinds.Pods.Kind)
 	if ends := there.metrics.ends(t.Context()); len(ends) != 1 || ends["pods"] != 7 {
-		t.Errorf("they end at %v", ends)
+		t.Errorf("the logs end at %v, want pods at 7", ends)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if ends := there.metrics.ends(ended); len(ends) != 0 {
-		t.Errorf("of what is answered too late they end at %v", ends)
+		t.Errorf("with an ended context the logs end at %v, want none", ends)
 	}
 	gone := idle(t, broken{Bus: memory.New(memory.Options{}), end: 7, state: errors.New("none")}, pods)
 	gone.claim(kinds.Pods.Kind)
 	if ends := gone.metrics.ends(t.Context()); len(ends) != 0 {
-		t.Errorf("of a kind that has gone they end at %v", ends)
+		t.Errorf("of a kind that is gone the logs end at %v, want none", ends)
 	}
 }
 
@@ -450,13 +450,13 @@ func TestWhatWaitsForAController(t *testing.T) {
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if got := written(t, func(out chan<- prometheus.Metric) { s.metrics.collectBehind(soon, out, s.loops[0], ends) }); len(got) != 0 {
-			t.Errorf("of a loop that does not answer it is said %q", got)
+			t.Errorf("a loop that does not answer is measured as %q, want nothing", got)
 		}
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		go s.loops[0].Run(ctx)
 		if got := written(t, func(out chan<- prometheus.Metric) { s.metrics.collectBehind(ctx, out, s.loops[0], ends) }); !slices.Equal(got, []string{"/a/pods 0", "/a/pods 0"}) {
-			t.Errorf("of a loop for which nothing waits it is said %q", got)
+			t.Errorf("a loop for which nothing waits is measured as %q", got)
 		}
 		end()
 		synctest.Wait()
@@ -509,7 +509,7 @@ func TestMetricsAreUpstreams(t *testing.T) {
 	d := reconcile.Description{Name: "a", Metrics: []reconcile.Metric{gauge}}
 	for active, want := range map[bool][]string{true: {" 0", "/millrace/a 1"}, false: {"/millrace/a 0"}} {
 		if got := written(t, func(out chan<- prometheus.Metric) { u.collect(out, d, active) }); !slices.Equal(got, want) {
-			t.Errorf("of a controller that falls to this replica, %t: %q, want %q", active, got, want)
+			t.Errorf("with the controller of this replica (%t) it is measured as %q, want %q", active, got, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestReplicasDoNotDoTheSameWork(t *testing.T) {
 				}
 				slices.Sort(shares)
 				if third := shares[2]; third > 0.25 {
-					t.Errorf("of the turns of the third best of %d rounds %.0f %% were thrown away", rounds, 100*third)
+					t.Errorf("in the third best of %d rounds %.0f %% of the turns were thrown away, want 25 at most", rounds, 100*third)
 				}
 				t.Logf("%v for %v creates: stored %v, overtaken %v", time.Since(began), rounds*namespaces, stored, overtaken)
 			})

@@ -59,7 +59,7 @@ func TestWhoseHeartbeatCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSignatures(c.keys, func() time.Time { return now })
 			if got := s.signed(c.said); got != c.count {
-				t.Errorf("it counts: %t, want %t", got, c.count)
+				t.Errorf("the heartbeat counts: %t, want %t", got, c.count)
 			}
 			refused := 1.0
 			if c.count {

@@ -70,12 +70,12 @@ func whatStalls(t *testing.T, condition report.Condition, begin func(context.Con
 		time.Sleep(report.StallAfter - time.Second) // virtual
 		synctest.Wait()
 		if got := said(); got > 0 {
-			t.Errorf("it is said in %d places before 30 s are over", got)
+			t.Errorf("the stall is reported in %d places before 30 s are over", got)
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		if got := said(); got != 4 {
-			t.Errorf("it is said in %d places of 4: %v, %+v", got, note(), reported(t, w))
+			t.Errorf("the stall is reported in %d places, want 4: %v, %+v", got, note(), reported(t, w))
 		}
 		if mend == nil {
 			return
@@ -84,7 +84,7 @@ func whatStalls(t *testing.T, condition report.Condition, begin func(context.Con
 		time.Sleep(report.Every)
 		synctest.Wait()
 		if by, seconds := stalledBy(t, s.Service); note() != nil || by != "none" || seconds != 0 || len(reported(t, w).Stalled) > 0 {
-			t.Errorf("when all is well it says %v, %s, %+v", note(), by, reported(t, w))
+			t.Errorf("when all is well the stall is reported as %v, %s, %+v", note(), by, reported(t, w))
 		}
 	})
 }
@@ -109,10 +109,10 @@ func TestKeysThatWaitAreCountedAndLogged(t *testing.T) {
 		synctest.Wait()
 		klog.Flush()
 		if n, lines := waiting(t, s.Service, report.NoOutcome), strings.Count(text.String(), `"Keys wait"`); n != 1 || lines != 1 || !strings.Contains(text.String(), `condition="NoOutcome"`) {
-			t.Errorf("%v keys are said to wait, in %d lines, want 1 in 1: %s", n, lines, text)
+			t.Errorf("%v keys wait by the metric, in %d log lines; want 1 in 1: %s", n, lines, text)
 		}
 		if r := reported(t, w); len(r.Controllers) != 1 || r.Controllers[0] != "copies" {
-			t.Errorf("it is reported of %v", r.Controllers)
+			t.Errorf("the report is of %v, want copies", r.Controllers)
 		}
 		w.writing(ctx, t, 0)
 		time.Sleep(report.Every)

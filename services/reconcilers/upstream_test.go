@@ -31,7 +31,7 @@ func TestAQueueOfTwoControllersIsOne(t *testing.T) {
 	u := newUpstream(nil)
 	shared := queue{}.with(engine.Tally{Depth: 1, Adds: 2, Retries: 3}, time.Second).with(engine.Tally{Depth: 10, Adds: 20, Retries: 30}, 4*time.Second)
 	if want := (queue{11, 22, 33, 5, 4}); shared != want {
-		t.Errorf("it is %v, want %v", shared, want)
+		t.Errorf("the shared queue is %v, want %v", shared, want)
 	}
 	out := make(chan prometheus.Metric, 20)
 	u.collectQueues(out, map[string]queue{"certificate": shared, "other": {}})

@@ -99,7 +99,7 @@ func TestHowOftenItIsReported(t *testing.T) {
 			c.want[i] *= time.Second
 		}
 		if !slices.Equal(b.at, c.want) || len(b.ids) != len(b.at) {
-			t.Errorf("%s it is reported at %v under %d ids, want %v", what, b.at, len(b.ids), c.want)
+			t.Errorf("%s the reports are at %v under %d ids, want %v", what, b.at, len(b.ids), c.want)
 		}
 	}
 }
@@ -157,14 +157,14 @@ func TestAServiceThatEndsIsNotReady(t *testing.T) {
 		time.Sleep(time.Second) // virtual
 		check := s.Checks()["reconcilers"]
 		if err := check(); err != nil {
-			t.Errorf("while it runs: %v", err)
+			t.Errorf("the check of a running service: %v, want nil", err)
 		}
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("the service ends with %v, want nil", err)
 		}
 		if err := check(); err == nil || !strings.Contains(err.Error(), "ended") {
-			t.Errorf("when it has ended: %v", err)
+			t.Errorf("the check of an ended service: %v, want \"ended\"", err)
 		}
 	})
 }
@@ -196,7 +196,7 @@ func TestMetricsAreThereFromTheStart(t *testing.T) {
 			"workqueue_unfinished_work_seconds": 1, "workqueue_longest_running_processor_seconds": 1, "workqueue_queue_duration_seconds": 1, "workqueue_work_duration_seconds": 1,
 		} {
 			if found[name] != want {
-				t.Errorf("of %s there are %d, want %d", name, found[name], want)
+				t.Errorf("the metric %s has %d series, want %d", name, found[name], want)
 			}
 		}
 		cancel()
@@ -264,16 +264,16 @@ func TestWhatALoopTellsIsMeasured(t *testing.T) {
 	s.Measured(reconcile.Count("done", 5))
 	s.Shared(events.Key{Name: "web"}, []reconcile.Figure{{Metric: "open", Value: 7}})
 	if h := histogram(t, u.queueTime.WithLabelValues("q")); h.GetSampleCount() != 1 || h.GetSampleSum() != 2 {
-		t.Errorf("of the queue is measured %v", h)
+		t.Errorf("the time in the queue is measured as %v, want 2 s once", h)
 	}
 	if h := histogram(t, u.workTime.WithLabelValues("q")); h.GetSampleCount() != 1 || h.GetSampleSum() != 3 {
-		t.Errorf("of the work is measured %v", h)
+		t.Errorf("the time of the work is measured as %v, want 3 s once", h)
 	}
 	if got := written(t, u.stale["replicaset-controller"].Collect); !slices.Equal(got, []string{"//pods 0", "/apps/replicasets 1"}) {
-		t.Errorf("of effects that are waited for is measured %q", got)
+		t.Errorf("the awaited effects are measured as %q", got)
 	}
 	if got := readings(t, u.own, keeper.Describe()); got != "5, 7" {
-		t.Errorf("of figures is measured %q", got)
+		t.Errorf("the figures are measured as %q, want \"5, 7\"", got)
 	}
 	if found := named(t, u.collectors([]reconcile.Any{keeper})...); found["replicaset_controller_stale_sync_skips_total"] != 2 || found["done"] != 1 {
 		t.Errorf("there are %v", found)
@@ -302,7 +302,7 @@ func TestAForgedHeartbeatIsLoggedSeldom(t *testing.T) {
 		}{{0, true}, {0, false}, {10*time.Second - 1, false}, {1, true}, {5 * time.Second, false}} {
 			time.Sleep(step.after) // virtual
 			if s.signed([]byte(`{"id":"other"}`)) {
-				t.Error("it counts")
+				t.Error("a heartbeat without a signature counts")
 			}
 			if logged := strings.Contains(said(), "Ignored a reconciler's heartbeat"); logged != step.logged {
 				t.Errorf("%v later it is logged: %t", step.after, logged)

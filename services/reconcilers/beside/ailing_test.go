@@ -50,11 +50,11 @@ func TestWhatAWorkerReadsAndOwns(t *testing.T) {
 	d := x.engines[0]
 	at := events.Position{"configmaps": 3, "pods": 4}
 	if got := d.reads(at); len(got) != 1 || got["configmaps"] != 3 {
-		t.Errorf("it reads %v", got)
+		t.Errorf("the controller reads %v, want its own kind at 3", got)
 	}
 	d.described.Inputs = []reconcile.Input{{Every: true}}
 	if got := d.reads(at); len(got) != 2 {
-		t.Errorf("who reads everything reads %v", got)
+		t.Errorf("a controller of every kind reads %v, want both kinds", got)
 	}
 	key := events.Key{Kind: "x", Namespace: "ns", Name: "web"}
 	if d.own(key) != events.Ref(key) {
@@ -62,17 +62,17 @@ func TestWhatAWorkerReadsAndOwns(t *testing.T) {
 	}
 	d.described.Owns = &kinds.Pods.Kind
 	if got := d.own(key); got != (events.Ref{Kind: "pods", Namespace: "ns", Name: "web"}) {
-		t.Errorf("the key is of %v", got)
+		t.Errorf("the key is of %v, want the pod", got)
 	}
 	if d.String() != "shadow of copies" {
-		t.Errorf("it is called %s", d)
+		t.Errorf("the engine is called %s", d)
 	}
 	every := reconcile.Controller[bool]{Name: "all", Inputs: []reconcile.Input{{Every: true}, {Kind: kinds.Pods.Kind}, {Kind: kinds.ConfigMaps.Kind}}}
 	if named, all := names([]reconcile.Any{copies, every}); !all || !slices.Equal(named, []kinds.Name{"configmaps", "serviceaccounts", "pods"}) {
-		t.Errorf("named are %v, and everything: %t", named, all)
+		t.Errorf("the named kinds are %v, and every kind: %t", named, all)
 	}
 	if _, all := names([]reconcile.Any{copies}); all {
-		t.Error("who names kinds reads everything")
+		t.Error("a controller that names its kinds reads every kind")
 	}
 }
 
@@ -85,16 +85,16 @@ func TestTheKeysOfAWorker(t *testing.T) {
 	}
 	was := reconcile.Object{Kind: kinds.ConfigMaps.Kind, Object: &metav1.ObjectMeta{Namespace: "gone"}}
 	if got := d.keys(was, reconcile.Object{}); len(got) != 1 || got[0].Name != "gone" {
-		t.Errorf("of what is gone the keys are %v", got)
+		t.Errorf("of an object that is gone the keys are %v, want gone", got)
 	}
 	other := reconcile.Object{Kind: kinds.Pods.Kind, Object: &metav1.ObjectMeta{Namespace: "x"}}
 	if got := d.keys(reconcile.Object{}, other); len(got) != 0 {
-		t.Errorf("of a kind that is not read the keys are %v", got)
+		t.Errorf("of a kind that is not read the keys are %v, want none", got)
 	}
 	twice := d.described.Inputs[0]
 	d.described.Inputs = []reconcile.Input{twice, twice, {Kind: kinds.ConfigMaps.Kind}}
 	if got := d.keys(was, reconcile.Object{}); len(got) != 1 {
-		t.Errorf("of two mappings the keys are %v", got)
+		t.Errorf("of two mappings to one key the keys are %v, want 1", got)
 	}
 	reversed := twice
 	reversed.Keys = func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key {
@@ -102,14 +102,14 @@ func TestTheKeysOfAWorker(t *testing.T) {
 	}
 	d.described.Inputs = []reconcile.Input{reversed}
 	if got := fmt.Sprint(d.all()); got != fmt.Sprint([]events.Key{{Name: "a"}, {Name: "z"}}) {
-		t.Errorf("of a mapping in another order the keys are %s", got)
+		t.Errorf("of a mapping in another order the keys are %s, want sorted", got)
 	}
 	panics, broken := twice, 0
 	panics.Keys = func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key { panic("so") }
 	d.broken = func(events.Key, any) { broken++ }
 	d.described.Inputs = []reconcile.Input{panics}
 	if got := d.keys(was, reconcile.Object{}); len(got) != 0 || broken != 1 {
-		t.Errorf("of a mapping that breaks the keys are %v, told %d times", got, broken)
+		t.Errorf("of a mapping that panics the keys are %v, reported %d times; want none, and once", got, broken)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestATurnOfAShadowSaysWhatItRestsOn(t *testing.T) {
 	}
 	a.own, a.decision.WakeAt = nil, time.Time{}
 	if turn, wants := d.turn(a, key, events.LaneStatus, events.Trigger{}, ""); wants || turn.UID != "" || turn.WakeAt != nil {
-		t.Errorf("of what is not reported the turn is %+v, %t", turn, wants)
+		t.Errorf("the turn of a lane without a decision is %+v, %t; want none", turn, wants)
 	}
 	if a, ok := d.ask(events.Position{"configmaps": 99}, key, time.Now(), nil); ok && a.seen["configmaps"] != 99 {
 		t.Errorf("on another view it saw %v", a.seen)
@@ -193,10 +193,10 @@ func TestWhatIsAsGoodOnAView(t *testing.T) {
 		x := seen(t, c.controller, "web", "db")
 		a := asker{x.engines[0], x.world.at, x.world.now}
 		if got := a.AsGood(key, c.view, ref("web"), c.other); got != c.want {
-			t.Errorf("%s: %t", what, got)
+			t.Errorf("%s: AsGood is %t, want %t", what, got, c.want)
 		}
 		if _, known := a.Ask(key, c.view); known != (c.view.Back["configmaps"] < 99) {
-			t.Errorf("%s: it is asked: %t", what, known)
+			t.Errorf("%s: Ask returns a decision: %t, want only on a view that is known", what, known)
 		}
 	}
 }
@@ -233,10 +233,10 @@ func TestNoKeysOfAWorldThatIsNotKnown(t *testing.T) {
 	x.world.kinds["configmaps"] = kinds.ConfigMaps.Kind
 	d, there := x.engines[0], reconcile.Object{Kind: kinds.ConfigMaps.Kind, Object: &metav1.ObjectMeta{Namespace: "web"}}
 	if keys := d.keys(reconcile.Object{}, there); len(keys) != 0 {
-		t.Errorf("the keys are %v", keys)
+		t.Errorf("the keys are %v, want none", keys)
 	}
 	if keys := d.all(); len(keys) != 0 {
-		t.Errorf("of all the keys are %v", keys)
+		t.Errorf("all keys are %v, want none", keys)
 	}
 	if o := x.world.object(x.world.at, kinds.ConfigMaps.Kind, events.Ref{Kind: "configmaps", Namespace: "web", Name: "m"}); !o.None() {
 		t.Errorf("there is %v", o)
@@ -263,14 +263,14 @@ func TestAComparisonIsBegunAnewEverySecond(t *testing.T) {
 		time.Sleep(10*time.Second + tick) // virtual
 		synctest.Wait()
 		if err := service.Checks()["shadows"](); times != 11 || !errors.Is(err, away) {
-			t.Errorf("in ten seconds it was begun %d times, and says %v", times, err)
+			t.Errorf("in ten seconds the comparison began %d times, and the check says %v; want 11 and the error of the bus", times, err)
 		}
 		if restarts := testutil.ToFloat64(service.metrics.restarts); restarts != 11 {
-			t.Errorf("it was begun anew %v times by the metric", restarts)
+			t.Errorf("the metric counts %v restarts, want 11", restarts)
 		}
 		cancel()
 		if err := <-done; err != nil || service.Checks()["shadows"]() == nil {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("the service ends with %v, want nil and a failing check", err)
 		}
 	})
 }
@@ -293,7 +293,7 @@ func TestEachControllerHasItsRound(t *testing.T) {
 	must(t, x.advance(t.Context(), time.Now()))
 	for _, name := range []string{copies.Name, other.Name} {
 		if at, err := s.bus.StreamState(t.Context(), subject.ShadowStream(name)); err != nil || at.Messages != 1 {
-			t.Errorf("of %s %d findings are said, %v", name, at.Messages, err)
+			t.Errorf("of %s %d findings are stored, want 1 (%v)", name, at.Messages, err)
 		}
 	}
 	a.put = fmt.Errorf("put: %w", bus.ErrClosed)
@@ -304,6 +304,6 @@ func TestEachControllerHasItsRound(t *testing.T) {
 	cancel()
 	x.engines[0].kept = []kept{{Found: shadow.Found{Finding: report.Finding{Controller: copies.Name}}}}
 	if err := x.advance(ended, time.Now()); !errors.Is(err, bus.ErrClosed) {
-		t.Errorf("what cannot be said: %v", err)
+		t.Errorf("a finding that cannot be stored: %v, want ErrClosed", err)
 	}
 }

@@ -66,7 +66,7 @@ func TestKeysAreAskedAtTheirMoment(t *testing.T) {
 	must(t, x.take(t.Context(), changed(t, 1, ref, time.Unix(1003, 0), "kubectl")))
 	want := []time.Time{time.Unix(1001, 0), time.Unix(1002, 0), time.Unix(1003, 0)}
 	if !slices.EqualFunc(asked, want, time.Time.Equal) || len(d.wakes) != 1 {
-		t.Errorf("they are asked at %v, want %v; %d are asked later", asked, want, len(d.wakes))
+		t.Errorf("the keys are asked at %v, want %v; %d are asked later", asked, want, len(d.wakes))
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -74,7 +74,7 @@ func TestKeysAreAskedAtTheirMoment(t *testing.T) {
 	d.matcher = shadow.New(d.described, shadow.Settings{}) // a new one: every answer is news
 	d.wakes = map[events.Key]time.Time{{Name: "web"}: time.Unix(1003, 0)}
 	if err := x.wake(ended, time.Unix(1003, 0)); !errors.Is(err, away) {
-		t.Errorf("what cannot be said of a key that is asked: %v", err)
+		t.Errorf("a finding of a key that wakes cannot be stored: %v, want the error of the bus", err)
 	}
 	x.rounds = rounds{keep: time.Hour}
 	for i := range 100 {
@@ -83,7 +83,7 @@ func TestKeysAreAskedAtTheirMoment(t *testing.T) {
 	d.matcher = shadow.New(d.described, shadow.Settings{})
 	d.wakes = map[events.Key]time.Time{{Name: "web"}: time.Unix(1003, 0)}
 	if err := x.advance(ended, time.Unix(2000, 0).Add(101*tick)); !errors.Is(err, away) {
-		t.Errorf("what cannot be said in a round: %v", err)
+		t.Errorf("a finding of a round cannot be stored: %v, want the error of the bus", err)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestAComparisonThatHasEnded(t *testing.T) {
 		must(t, check())
 		cancel()
 		if err := <-done; err != nil || check() == nil || !strings.Contains(check().Error(), "ended") {
-			t.Errorf("it ends with %v, and says %v", err, check())
+			t.Errorf("the service ends with %v, and its check says %v; want nil, and \"ended\"", err, check())
 		}
 	})
 }
@@ -220,7 +220,7 @@ func TestNewKindsThatCannotBeLookedFor(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := x.run(ctx); !errors.Is(err, away) {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("the session ends with %v, want the error of the bus", err)
 		}
 	})
 }

@@ -47,7 +47,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	m, now := x.service.metrics, time.Now()
 	x.measure(now)
 	if lag := testutil.ToFloat64(m.lag); lag != 0 {
-		t.Errorf("when nothing waits it is behind by %v s", lag)
+		t.Errorf("when nothing waits the lag is %v s, want 0", lag)
 	}
 	x.order.push(message(kinds.ConfigMaps.Kind, 1, 5, now.Add(-3*time.Second)))
 	x.order.push(message(kinds.ServiceAccounts.Kind, 1, 6, now.Add(-time.Second)))
@@ -55,7 +55,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	x.engines[0].matcher.Decided(shadow.Answer{Key: events.Key{Name: "web"}, Wants: want, At: now})
 	x.measure(now)
 	if lag, open := testutil.ToFloat64(m.lag), testutil.ToFloat64(m.open.WithLabelValues(copies.Name)); lag != 3 || open != 1 {
-		t.Errorf("it is behind by %v s, and %v are not done yet", lag, open)
+		t.Errorf("the lag is %v s and %v effects are open, want 3 and 1", lag, open)
 	}
 	must(t, x.tell(t.Context(), x.engines[0], []shadow.Found{{Finding: report.Finding{Controller: copies.Name, Agreement: report.Agreed}}}))
 	if found := testutil.ToFloat64(m.findings.WithLabelValues(copies.Name, string(report.Agreed))); found != 1 {

@@ -34,7 +34,7 @@ func TestOrder(t *testing.T) {
 	o.push(message(kinds.ReplicaSets.Kind, 1, 11, now.Add(2*time.Second))) // later here, and earlier there
 	o.push(message(kinds.ReplicaSets.Kind, 2, 13, now.Add(2*time.Second)))
 	if ripe, _ := o.take(now); len(ripe) != 0 {
-		t.Errorf("nothing came before now, but there is %v", versions(ripe))
+		t.Errorf("before now nothing came, and %v is taken", versions(ripe))
 	}
 	ripe, late := o.take(now.Add(time.Second))
 	if want := []string{"10", "11", "12"}; !slices.Equal(versions(ripe), want) || late != 0 {
@@ -43,10 +43,10 @@ func TestOrder(t *testing.T) {
 	o.push(message(kinds.Deployments.Kind, 1, 9, now.Add(2*time.Second)))
 	ripe, late = o.take(now.Add(time.Minute))
 	if want := []string{"9", "13"}; !slices.Equal(versions(ripe), want) || late != 1 {
-		t.Errorf("ripe are %v, %d of them late, want %v", versions(ripe), late, want)
+		t.Errorf("taken are %v, %d of them late, want %v", versions(ripe), late, want)
 	}
 	if _, waiting := o.oldest(); waiting {
-		t.Error("something waits that was never there")
+		t.Error("oldest has a message in an empty order")
 	}
 }
 

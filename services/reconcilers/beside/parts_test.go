@@ -81,12 +81,12 @@ func TestAShadowWhoseStreamsCannotBeMadeIsAnError(t *testing.T) {
 	x, a, _ := onAiling(t, copies)
 	a.ensure = away
 	if err := x.service.Run(t.Context()); !errors.Is(err, away) || !strings.Contains(err.Error(), "prepare the shadow") {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("Run without streams ends with %v, want the error of the bus", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := x.service.Run(ended); err != nil {
-		t.Errorf("it was to end, and ends with %v", err)
+		t.Errorf("Run with an ended context ends with %v, want nil", err)
 	}
 }
 
@@ -147,17 +147,17 @@ func TestWhatHasNotBeenTold(t *testing.T) {
 	x, _, s := onAiling(t, copies)
 	from, err := x.begin(t.Context(), kinds.ConfigMaps.Kind)
 	if err != nil || from != 1 || !x.untold["configmaps"] {
-		t.Errorf("of nothing it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
+		t.Errorf("of an empty log the session begins at %d (%v), untold: %t; want 1, true", from, err, x.untold["configmaps"])
 	}
 	s.say(kinds.ConfigMaps.Kind, "web", "m", "kubectl", nil)
 	x, _, _ = newAgain(t, s)
 	if from, err = x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || from != 2 || !x.untold["configmaps"] {
-		t.Errorf("of what was told just now it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
+		t.Errorf("of a log with one object and no mark the session begins at %d (%v), untold: %t; want 2, true", from, err, x.untold["configmaps"])
 	}
 	s.append("configmaps", events.Delta{Op: events.Mark, Epoch: 7})
 	x, _, _ = newAgain(t, s)
 	if from, err = x.begin(t.Context(), kinds.ConfigMaps.Kind); err != nil || from != 3 || x.untold["configmaps"] || x.world.epochs["configmaps"] != 7 {
-		t.Errorf("of what is marked it goes on from %d (%v), untold: %t, in epoch %d", from, err, x.untold["configmaps"], x.world.epochs["configmaps"])
+		t.Errorf("of a log with a mark the session begins at %d (%v), untold: %t, in epoch %d; want 3, false, 7", from, err, x.untold["configmaps"], x.world.epochs["configmaps"])
 	}
 }
 
@@ -178,7 +178,7 @@ func TestWhenTheComparisonBegins(t *testing.T) {
 	x.untold["configmaps"] = true
 	must(t, x.open(t.Context()))
 	if err := x.service.Checks()["shadows"](); x.begun || err == nil || !strings.Contains(err.Error(), "has not told everything of 1 kinds") {
-		t.Errorf("it has begun: %t, %v", x.begun, err)
+		t.Errorf("the comparison has begun: %t, %v; want that a kind is not recorded yet", x.begun, err)
 	}
 	for _, kind := range []kinds.Kind{kinds.ConfigMaps.Kind, kinds.ServiceAccounts.Kind} {
 		x.world.begin(kind, 0, nil)
@@ -187,7 +187,7 @@ func TestWhenTheComparisonBegins(t *testing.T) {
 	must(t, x.take(t.Context(), mark))
 	must(t, x.open(t.Context()))
 	if err := x.service.Checks()["shadows"](); !x.begun || err != nil {
-		t.Errorf("it has begun: %t, %v", x.begun, err)
+		t.Errorf("the comparison has begun: %t, %v; want true", x.begun, err)
 	}
 	gap := mark
 	gap.message.Sequence, gap.delta.Op = 2, events.Gap
@@ -197,7 +197,7 @@ func TestWhenTheComparisonBegins(t *testing.T) {
 	later := mark
 	later.delta.Epoch = 1
 	if err := x.take(t.Context(), later); !errors.Is(err, errEpoch) {
-		t.Errorf("of a later epoch: %v", err)
+		t.Errorf("a mark of a later epoch: %v, want errEpoch", err)
 	}
 }
 
@@ -213,20 +213,20 @@ func TestHowOftenAWordIsSaid(t *testing.T) {
 			return sequence, err, a.puts, time.Since(began)
 		}
 		if sequence, err, puts, _ := said(nil); err != nil || sequence != 1 || puts != 1 {
-			t.Errorf("it is stored as %d, %v, after %d tries", sequence, err, puts)
+			t.Errorf("the finding is stored at %d, %v, after %d tries; want 1 after 1", sequence, err, puts)
 		}
 		if _, err, puts, took := said(away); !errors.Is(err, away) || puts != 20 || took != 20*time.Second {
-			t.Errorf("on a bus that is away: %v, after %d tries in %v", err, puts, took)
+			t.Errorf("on a bus that is away: %v, after %d tries in %v; want 20 in 20 s", err, puts, took)
 		}
 		if sequence, err, puts, _ := said(fmt.Errorf("put: %w", bus.ErrTooLarge)); err != nil || sequence != 0 || puts != 1 {
-			t.Errorf("what is too large is stored as %d, %v, after %d tries", sequence, err, puts)
+			t.Errorf("a finding that is too large is stored at %d, %v, after %d tries; want dropped after 1", sequence, err, puts)
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		a.puts = 0
 		a.put = away
 		if _, err := x.put(ended, events.Message{}, ""); !errors.Is(err, away) || a.puts != 1 {
-			t.Errorf("when it ends: %v, after %d tries", err, a.puts)
+			t.Errorf("with an ended context: %v, after %d tries; want the error after 1", err, a.puts)
 		}
 		found := []shadow.Found{{Finding: report.Finding{Controller: copies.Name, Agreement: report.Agreed}}}
 		if err := x.tell(t.Context(), x.engines[0], found); !errors.Is(err, away) || len(x.engines[0].kept) != 1 {
@@ -248,18 +248,18 @@ func TestWhatIsInDoubtIsUnseen(t *testing.T) {
 		return d.kept[0].Finding
 	}
 	if f := tell(report.Differs); f.Agreement != report.Differs || f.Note != "n" {
-		t.Errorf("without doubt it is %+v", f)
+		t.Errorf("without doubt the finding is %+v, want as it was", f)
 	}
 	x.doubt()
 	if f := tell(report.Differs); f.Agreement != report.Unseen || !strings.HasSuffix(f.Note, ": n") {
-		t.Errorf("in doubt it is %+v", f)
+		t.Errorf("in doubt the finding is %+v, want Unseen", f)
 	}
 	if f := tell(report.Agreed); f.Agreement != report.Agreed {
-		t.Errorf("what is explained is %+v in doubt", f)
+		t.Errorf("an explained finding is %+v in doubt, want Agreed", f)
 	}
 	x.world.now = x.doubted
 	if f := tell(report.Differs); f.Agreement != report.Differs {
-		t.Errorf("after the doubt it is %+v", f)
+		t.Errorf("after the doubt the finding is %+v, want as it was", f)
 	}
 }
 
@@ -268,7 +268,7 @@ func TestOneOrderOfEverything(t *testing.T) {
 	now := time.Now()
 	o := newOrder()
 	if _, ok := o.oldest(); ok {
-		t.Error("nothing waits, and something is the oldest")
+		t.Error("oldest has a message in a new order")
 	}
 	o.push(message(kinds.ServiceAccounts.Kind, 1, 5, now.Add(time.Second)))
 	o.push(message(kinds.ConfigMaps.Kind, 1, 5, now))
@@ -286,7 +286,7 @@ func TestOneOrderOfEverything(t *testing.T) {
 	}
 	o.push(message(kinds.Pods.Kind, 1, 5, now))
 	if _, late := o.take(now.Add(1)); late != 0 {
-		t.Error("what has the place of the last one is late")
+		t.Error("a message with the place of the last one is late")
 	}
 }
 
@@ -304,10 +304,10 @@ func TestRoundsAreTheClock(t *testing.T) {
 		t.Errorf("a moment ago it was %v", got.Sub(now))
 	}
 	if got := r.ago(2 * counted); !got.Equal(now) {
-		t.Errorf("two moments ago it was %v", got.Sub(now))
+		t.Errorf("two intervals ago the time was %v, want now", got.Sub(now))
 	}
 	if got := r.ago(2*counted + 1); !got.IsZero() {
-		t.Errorf("before all it was %v", got.Sub(now))
+		t.Errorf("before the first interval the time was %v, want none", got.Sub(now))
 	}
 	if got := r.ago(0); !got.Equal(now.Add(time.Hour)) {
 		t.Errorf("now it is %v", got.Sub(now))

@@ -322,7 +322,7 @@ func TestAControllerIsLeftOut(t *testing.T) {
 	s.say(kinds.ServiceAccounts.Kind, "again", "copy", "kube-controller-manager", map[string]string{"a": "b"})
 	s.finds("again", report.Agreed)
 	if _, there, err := s.bus.Last(t.Context(), subject.ShadowStream("copies"), subject.Finding("copies", events.Key{Name: "left"})); err != nil || there {
-		t.Errorf("what was left out has a finding: %t, %v", there, err)
+		t.Errorf("a namespace that is left out has a finding: %t, %v", there, err)
 	}
 	if n := restarts(service); n > 0 {
 		t.Errorf("%v comparisons have failed", n)

@@ -336,7 +336,7 @@ func TestWhatASessionBeginsWith(t *testing.T) {
 	x, _, _ := newAgain(t, s)
 	from, err := x.begin(t.Context(), kinds.ConfigMaps.Kind)
 	if err != nil || from != 10 || x.untold["configmaps"] {
-		t.Errorf("it goes on from %d (%v), untold: %t", from, err, x.untold["configmaps"])
+		t.Errorf("the session begins at %d (%v), untold: %t; want 10, false", from, err, x.untold["configmaps"])
 	}
 	there := map[string]string{}
 	for _, name := range []string{"gone", "old", "web", "passing", "late"} {
@@ -345,7 +345,7 @@ func TestWhatASessionBeginsWith(t *testing.T) {
 		}
 	}
 	if want := map[string]string{"web": "3", "late": "8"}; !maps.Equal(there, want) {
-		t.Errorf("it begins with %v, want %v", there, want)
+		t.Errorf("the session begins with %v, want %v", there, want)
 	}
 }
 
@@ -376,16 +376,16 @@ func TestWhatIsReadOfALog(t *testing.T) {
 	damaged.Data = []byte("[]")
 	x.service.config.Bus = feeding{a, []events.Message{foreign, good, unread}}
 	if err := x.read(t.Context(), kinds.ConfigMaps.Kind, 1); !errors.Is(err, bus.ErrNoStream) || !strings.Contains(err.Error(), "follow configmaps") {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("the reader ends with %v, want ErrNoStream", err)
 	}
 	if len(x.inbox) != 2 {
 		t.Fatalf("%d messages are taken in", len(x.inbox))
 	}
 	if first := <-x.inbox; first.message.Sequence != 7 || first.delta.Ref != ref || first.delta.Op != events.Is || time.Since(first.came) > time.Minute {
-		t.Errorf("first is taken in %+v", first)
+		t.Errorf("the first arrival is %+v, want message 7", first)
 	}
 	if second := <-x.inbox; second.message.Sequence != 8 || second.delta.Op != events.Gap || second.delta.Kind != "configmaps" {
-		t.Errorf("what cannot be read is taken in as %+v", second)
+		t.Errorf("a message that cannot be read arrives as %+v, want a gap at 8", second)
 	}
 	x.service.config.Bus = feeding{a, []events.Message{damaged, good}}
 	if err := x.read(t.Context(), kinds.ConfigMaps.Kind, 1); !errors.Is(err, events.ErrDamaged) || len(x.inbox) != 0 {
@@ -412,7 +412,7 @@ func TestWhenAKeyIsAskedAgain(t *testing.T) {
 		must(t, x.ask(t.Context(), d, key, events.Trigger{}))
 		at, again := d.wakes[key]
 		if again != (c.want > 0) || again && at.Sub(x.world.now) != c.want {
-			t.Errorf("%s: it is asked again %v later, %t", what, at.Sub(x.world.now), again)
+			t.Errorf("%s: the key is asked again in %v (%t)", what, at.Sub(x.world.now), again)
 		}
 	}
 }
@@ -483,7 +483,7 @@ func TestAComparisonThatBreaks(t *testing.T) {
 	x, a, _ := onAiling(t, copies)
 	x.service.config.Bus = panicking{a}
 	if err := x.service.session(t.Context()); err == nil || !strings.Contains(err.Error(), "compare: panic: it breaks") {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("the session ends with %v, want the panic", err)
 	}
 	for given, want := range map[time.Duration]time.Duration{0: time.Second, time.Minute: time.Minute} {
 		s, err := New(Config{Bus: a, Delay: given})

@@ -158,7 +158,7 @@ func TestLaterEpochIsLater(t *testing.T) {
 	o.Fold(kinds.Pods.Name, []events.Message{m})
 	o.View("toy", nil, func(s Snapshot) {
 		if got := names(s.Orphans(kinds.Pods.Name, "default")); got != "default/p 20" {
-			t.Errorf("after the restore the memory holds %q", got)
+			t.Errorf("after the restore the cache holds %q, want the pod at 20", got)
 		}
 	})
 }
@@ -173,7 +173,7 @@ func TestForgetNamesEveryKey(t *testing.T) {
 	}
 	o.Follow(kinds.Pods.Kind)
 	if o.Position(kinds.Pods.Name) != 0 || o.Count(kinds.Pods.Name) != 0 {
-		t.Error("something is left")
+		t.Error("after Follow the cache still has messages or objects")
 	}
 }
 
@@ -221,7 +221,7 @@ func TestAForgottenKindIsFoundInNoWay(t *testing.T) {
 			_, byUID := s.ByUID("uid-p")
 			if _, known := s.Kind(kinds.Pods.Name); byUID || known != want || len(s.Dependents("uid-web")) > 0 || len(s.List(kinds.Pods.Name, "")) > 0 ||
 				len(s.ControlledBy(kinds.Pods.Name, "uid-web")) > 0 || len(s.Orphans(kinds.Pods.Name, "default")) > 0 {
-				t.Errorf("something of it is found; the kind is known: %t", known)
+				t.Errorf("an object of the forgotten kind is found; the kind is known: %t", known)
 			}
 		})
 	}
@@ -240,13 +240,13 @@ func TestDamageCountsUntilItIsMadeGood(t *testing.T) {
 	m := events.Seal(delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 1))
 	m.Header[events.HeaderRV] = []string{"9"}
 	if o.Fold(kinds.Pods.Name, []events.Message{m}); o.Completeness(kinds.Pods.Name).Broken == nil {
-		t.Error("a message whose sums do not hold is no damage")
+		t.Error("a message with wrong sums is no damage")
 	}
 	if o.Fold(kinds.Pods.Name, []events.Message{markAt(kinds.Pods.Kind, "9", 2)}); o.Completeness(kinds.Pods.Name).Broken == nil {
-		t.Error("it counts no more, and no census has said what there is")
+		t.Error("the cache counts as complete before a census has followed")
 	}
 	if o.Fold(kinds.Pods.Name, []events.Message{said(markAt(kinds.Pods.Kind, "9", 3))}); o.Completeness(kinds.Pods.Name).Broken != nil {
-		t.Error("it counts although a census has followed")
+		t.Error("the cache does not count as complete although a census has followed")
 	}
 }
 

@@ -46,7 +46,7 @@ func TestEveryKeyOfAChangeIsKept(t *testing.T) {
 		}
 	}
 	if again := m.readers["toy"].take(); len(again.Keys) > 0 {
-		t.Errorf("what was taken is asked for again: %v", again.Keys)
+		t.Errorf("changes that were taken ask for turns again: %v", again.Keys)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestWhatCannotBeMappedIsBounded(t *testing.T) {
 	r := newReader(toy().Describe())
 	r.mapChanges(Snapshot{reader: r}, "nodes", []change{{ref: events.Ref{Kind: "nodes", Name: "n"}, damage: "torn"}})
 	if all := r.take(); len(all.Unmapped) != 0 {
-		t.Errorf("of a kind that is not read %v is told", all.Unmapped)
+		t.Errorf("of a kind that is not read these cannot be mapped: %v, want none", all.Unmapped)
 	}
 	var changes []change
 	for i := range mostUnmapped + 1 {
@@ -63,7 +63,7 @@ func TestWhatCannotBeMappedIsBounded(t *testing.T) {
 	}
 	r.mapChanges(Snapshot{reader: r}, "pods", changes)
 	if all := r.take(); len(all.Unmapped) != 1024 || all.Unmapped[0].Ref.Name != "1" || all.Unmapped[0].Reason != "torn" {
-		t.Errorf("told are %d", len(all.Unmapped))
+		t.Errorf("%d objects that cannot be mapped are kept, want the newest 1024", len(all.Unmapped))
 	}
 }
 

@@ -26,7 +26,7 @@ func TestWhenAViewWasToldAgain(t *testing.T) {
 	} {
 		k := &kindCache{mark: c.mark, markAt: c.markAt}
 		if k.reportedAgain(Effect{Goal: 9, Result: events.Result{Version: c.version}}) != c.is {
-			t.Errorf("%s: %t", what, !c.is)
+			t.Errorf("%s: the effect is reported again: %t, want %t", what, !c.is, c.is)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestWhenAKindIsBeingListed(t *testing.T) {
 		m, k := pods()
 		m.fold(k, fact{sequence: 1, delta: c.delta, object: reconcile.Object{Object: aPod("p", "", 5)}})
 		if k.listing != c.want || k.told != c.delta.Census {
-			t.Errorf("%s: it is being listed: %t, and there are %+v", what, k.listing, k.told)
+			t.Errorf("%s: the kind is being listed: %t, want %t; the census is %+v", what, k.listing, c.want, k.told)
 		}
 	}
 }
@@ -65,12 +65,12 @@ func TestWhatIsKnownOfAKindGoesOn(t *testing.T) {
 	m.fold(k, fact{sequence: 1, delta: events.Delta{Op: events.Mark, ResourceVersion: "7", Epoch: 3, At: epoch.Add(time.Hour), Sight: sight}})
 	m.fold(k, fact{sequence: 2, delta: events.Delta{Op: events.Is, Ref: podOf("p"), UID: "u", ResourceVersion: "5", Epoch: 2, At: epoch}, object: reconcile.Object{Object: aPod("p", "", 5)}})
 	if !k.newest.Equal(epoch.Add(time.Hour)) || k.sight != sight || k.epoch != 3 || k.mark != "7" || k.marked != 3 || k.markAt != 1 || k.moved.count != 2 || k.reached != (moment{3, "7"}) {
-		t.Errorf("it is known by %+v", k)
+		t.Errorf("the state of the kind is %+v", k)
 	}
 	torn := errors.New("torn")
 	m.fold(k, fact{sequence: 3, broken: torn, delta: events.Delta{Op: events.Mark, ResourceVersion: "9", Epoch: 4}})
 	if !errors.Is(k.broken, torn) || k.epoch != 3 || k.mark != "7" || k.moved.count != 2 {
-		t.Errorf("what is damaged is believed: %+v", k)
+		t.Errorf("a damaged message changes the state: %+v", k)
 	}
 }
 
@@ -121,10 +121,10 @@ func TestHowAnEndIsTakenIn(t *testing.T) {
 			t.Errorf("%s: ended are %v, want %v", what, ends, c.ends)
 		}
 		if _, there := k.objects[types.NamespacedName{Namespace: "default", Name: "p"}]; there != c.there || changed != (c.was != "") {
-			t.Errorf("%s: it is there: %t, and that is a change: %t", what, there, changed)
+			t.Errorf("%s: the object is there: %t, want %t; that is a change: %t", what, there, c.there, changed)
 		}
 		if changed && (made.was.GetUID() != c.was || made.ref != podOf("p") || !made.now.None()) {
-			t.Errorf("%s: it changes %+v", what, made)
+			t.Errorf("%s: the change is %+v", what, made)
 		}
 	}
 }
@@ -196,13 +196,13 @@ func TestWhatCannotBeReadOfAnObject(t *testing.T) {
 		m.Fold(kinds.Pods.Name, []events.Message{held})
 		m.readers["toy"].take()
 		if at := m.Fold(kinds.Pods.Name, []events.Message{c.message}); at != 2 {
-			t.Errorf("%s: it is folded up to %d", what, at)
+			t.Errorf("%s: the log is folded up to %d, want 2", what, at)
 		}
 		news := m.readers["toy"].take()
 		var told []string
 		for _, u := range news.Unmapped {
 			if told = append(told, u.Ref.Name+" "+u.Version); u.Reason == "" {
-				t.Errorf("%s: it is not told why", what)
+				t.Errorf("%s: the object that cannot be mapped has no reason", what)
 			}
 		}
 		_, there := k.objects[types.NamespacedName{Namespace: "default", Name: "p"}]
@@ -226,11 +226,11 @@ func TestADamagedMessageThatIsNoDelta(t *testing.T) {
 	m.Subject = "x"
 	m = events.Seal(m)
 	if f := read(kinds.Pods.Kind, m); f.broken != nil {
-		t.Errorf("it is broken: %v", f.broken)
+		t.Errorf("a message of a foreign subject is broken: %v", f.broken)
 	}
 	m.Data = []byte("torn")
 	if f := read(kinds.Pods.Kind, m); !errors.Is(f.broken, events.ErrDamaged) || f.delta.Op != "" {
-		t.Errorf("it is read as %+v", f)
+		t.Errorf("a torn message is read as %+v, want ErrDamaged", f)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestInWhichFormABodyIsRead(t *testing.T) {
 		kind.Form = c.of
 		f := read(kind, ofPods(events.Delta{Op: events.Is, Ref: podOf("p"), UID: "uid-p", ResourceVersion: "5", ContentType: kinds.Protobuf, Form: c.said, Body: c.body}, 1))
 		if _, full := f.object.Object.(*corev1.Pod); f.damage != "" || f.object.None() || full != c.full {
-			t.Errorf("%s: it is a %T (%s)", what, f.object.Object, f.damage)
+			t.Errorf("%s: the object is a %T (%s), want it in full: %t", what, f.object.Object, f.damage, c.full)
 		}
 	}
 }

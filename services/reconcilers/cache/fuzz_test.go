@@ -68,10 +68,10 @@ func FuzzFold(f *testing.F) {
 			seen = append(seen, o.GetNamespace()+"/"+o.GetName())
 		}
 		if !slices.Equal(held, seen) {
-			t.Errorf("the memory holds %q, and looking back there are %q", held, seen)
+			t.Errorf("the cache holds %q, and the history has %q", held, seen)
 		}
 		if _, there := now.Get(kinds.Pods.Name, "default", "honest"); !there && len(log) > 1 && (ref.Name != "honest" || ref.Namespace != "default") && then.Digest == 0 {
-			t.Errorf("what follows the message is not held: %q", held)
+			t.Errorf("the message after the invalid one is not held: %q", held)
 		}
 	})
 }

@@ -79,7 +79,7 @@ func TestHistoryShowsEveryPositionAsItWas(t *testing.T) {
 		take()
 	}
 	if slices.Equal(wants[:len(wants)-1], wants[1:]) {
-		t.Fatal("nothing changes: the test has lost its point")
+		t.Fatal("nothing changes: the test shows nothing")
 	}
 
 	h := NewHistory(0)
@@ -120,10 +120,10 @@ func TestHistoryKnowsWhatItLacks(t *testing.T) {
 		h.Fold("pods", read1(m))
 	}
 	if !lacks(h, 20) || !lacks(h, 21) {
-		t.Error("what was there before the begin does not lack")
+		t.Error("an object from before the beginning does not count as lacking")
 	}
 	if _, err := h.ViewAt(events.Position{"pods": 19}, nil); err == nil {
-		t.Error("what is before the begin was seen")
+		t.Error("a position before the beginning can be viewed")
 	}
 	if _, err := h.ViewAt(events.Position{"replicasets.apps": 1}, nil); err == nil {
 		t.Error("a kind that nothing began with was seen")
@@ -170,7 +170,7 @@ func TestHistoryBeginsWithTheLastSight(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := s.Sight(kinds.Leases.Name).Until; !got.Equal(epoch.Add(time.Minute + 7*time.Second)) {
-			t.Errorf("it was heard until %v", got)
+			t.Errorf("the heartbeats were heard until %v", got)
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestHistoryTellsOfEarlierSignsOfLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.Heard(kinds.Leases.Name, "kube-node-lease", "worker"); *s.AskedUnheard != (sequence == 2) {
-			t.Errorf("after version %d an earlier sign of life is told: %v", sequence, *s.AskedUnheard)
+			t.Errorf("after version %d AskedUnheard is %v, want that it tells of an earlier heartbeat at 2 alone", sequence, *s.AskedUnheard)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestHistoryShowsNoKindThatWasNotSeen(t *testing.T) {
 		}
 		_, known := s.KindOf("", "Pod")
 		if (len(s.List("pods", "")) > 0) != c.pods || known != c.pods {
-			t.Errorf("with %v seen there are %d pods, and their kind is known: %v", c.seen, len(s.List("pods", "")), known)
+			t.Errorf("with %v seen there are %d pods, want some: %t; their kind is known: %v", c.seen, len(s.List("pods", "")), c.pods, known)
 		}
 	}
 }
@@ -316,16 +316,16 @@ func TestHistoryBeginsWithWhatIsThere(t *testing.T) {
 	h.Begin(kinds.Pods.Kind, 9, []Fact{f}, true)
 	s, err := h.ViewAt(events.Position{"pods": 9}, nil)
 	if err != nil || names(s.List("pods", "")) != "default/p 5" || s.Digest != k.tally.Census().Of("pods") || s.Digest == 0 || len(s.Incomplete) > 0 {
-		t.Errorf("there is %q, with a digest of %x, %v", names(s.List("pods", "")), s.Digest, err)
+		t.Errorf("there is %q with a digest of %x, %v; want p at 5, with that of the census", names(s.List("pods", "")), s.Digest, err)
 	}
 	if from, head, ok := h.Known("pods"); from != 9 || head != 9 || !ok {
-		t.Errorf("it is known from %d to %d", from, head)
+		t.Errorf("the kind is known from %d to %d, want 9", from, head)
 	}
 	if from, head, ok := h.Known("nodes"); from != 0 || head != 0 || ok {
-		t.Errorf("what never began is known from %d to %d", from, head)
+		t.Errorf("a kind that never began is known from %d to %d", from, head)
 	}
 	if s, err := h.ViewAt(events.Position{"pods": 8}, nil); err == nil || s.Snapshot != nil {
-		t.Error("what was before it is seen")
+		t.Error("a position before the only one can be viewed")
 	}
 }
 
@@ -344,13 +344,13 @@ func TestHistoryKeepsNoBodyTwice(t *testing.T) {
 	h.Begin(kinds.Pods.Kind, 0, nil, true)
 	h.Fold("pods", []Fact{read})
 	if s, err := h.ViewAt(events.Position{"pods": 1}, nil); err != nil || len(s.List("pods", "")) != 1 {
-		t.Fatalf("it is not seen: %v", err)
+		t.Fatalf("the object is not in the view: %v", err)
 	}
 	first := h.tracks["pods"].steps[0].now.object.Object.(*lazy)
 	if first.Object == nil {
-		t.Error("what was looked at has not been read")
+		t.Error("an object that was looked at is not decoded")
 	}
 	if h.Fold("pods", read1(delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 6), 2))); first.Object != nil {
-		t.Error("what was read of a version that is over is kept")
+		t.Error("the decoded object of an older version is kept")
 	}
 }

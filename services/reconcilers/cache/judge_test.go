@@ -80,7 +80,7 @@ func TestWhichEffectsHaveReturned(t *testing.T) {
 			"a position of another kind":       {position(of("jobs.batch", "there", "", "5", false), 1), false},
 		} {
 			if s.HasReturned(c.due) != c.back {
-				t.Errorf("%s: it is seen: %t", what, !c.back)
+				t.Errorf("%s: the effect has returned: %t, want %t", what, !c.back, c.back)
 			}
 		}
 	})
@@ -115,7 +115,7 @@ func TestWhichEffectsAreLost(t *testing.T) {
 			"a kind not followed, with end": {with(of("jobs.batch", "none", "u", "8", false), 1, 0), false, false},
 		} {
 			if beyond, lost := s.ReportedBeyond(c.due), s.Lost(c.due); beyond != c.beyond || lost != c.lost {
-				t.Errorf("%s: it is beyond: %t, lost: %t", what, beyond, lost)
+				t.Errorf("%s: the log goes beyond it: %t, lost: %t; want %t, %t", what, beyond, lost, c.beyond, c.lost)
 			}
 		}
 	})
@@ -143,7 +143,7 @@ func TestWhichResultsDiverge(t *testing.T) {
 			r := c.of.Result
 			r.Status = c.status
 			if s.Contradicts(r) != c.is {
-				t.Errorf("%s: %t", what, !c.is)
+				t.Errorf("%s: the result contradicts the cache: %t, want %t", what, !c.is, c.is)
 			}
 		}
 	})

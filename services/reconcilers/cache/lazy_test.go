@@ -49,7 +49,7 @@ func TestAnOldVersionIsLetGoOf(t *testing.T) {
 
 	read := &state{object: reconcile.Object{Object: aPod("q", "", 1)}}
 	if dropDecoded(read); read.object.Object == nil {
-		t.Error("what was read in whole has nothing left")
+		t.Error("dropDecoded drops an object that was decoded from the beginning")
 	}
 	dropDecoded(nil)
 }
@@ -80,7 +80,7 @@ func TestHowMuchOfABodyIsRead(t *testing.T) {
 		h.Begin(c.kind, 0, nil, true)
 		f := Read(c.kind, changed(t, delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 1), c.change))
 		if _, later := f.object.Object.(*lazy); later != c.later {
-			t.Errorf("%s: it is read when it is asked for: %t", what, later)
+			t.Errorf("%s: the object is decoded when it is asked for: %t, want %t", what, later, c.later)
 		}
 		h.Fold("pods", []Fact{f})
 		s, err := h.ViewAt(events.Position{"pods": 1}, nil)
@@ -89,11 +89,11 @@ func TestHowMuchOfABodyIsRead(t *testing.T) {
 		}
 		pod, there := s.Get("pods", "default", "p")
 		if _, whole := pod.(*corev1.Pod); there != c.shown || whole != c.shown {
-			t.Errorf("%s: it is shown: %t, a %T", what, there, pod)
+			t.Errorf("%s: Get finds the object: %t, want %t; it is a %T", what, there, c.shown, pod)
 		}
 		_, by := s.ByUID("uid-p")
 		if n := len(s.List("pods", "")); by != c.shown || (n == 1) != c.shown || len(s.Incomplete) == 1 != c.lacking {
-			t.Errorf("%s: it is found by its uid: %t, %d are listed, lacking are %v", what, by, n, s.Incomplete)
+			t.Errorf("%s: ByUID finds the object: %t, %d are listed, incomplete are %v", what, by, n, s.Incomplete)
 		}
 		if n, m := len(s.ControlledBy("pods", "uid-web")), len(s.Dependents("uid-web")); (n == 1) != c.owned || (m == 1) != c.owned {
 			t.Errorf("%s: %d are controlled, %d are dependents", what, n, m)
@@ -113,6 +113,6 @@ func TestHistoryKnowsAnEndBeforeTheLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, there := s.Get("pods", "default", "p"); there {
-		t.Error("what has ended is there")
+		t.Error("an object that is gone is found")
 	}
 }

@@ -62,6 +62,6 @@ func TestBehindWhatWasKnown(t *testing.T) {
 // A kind that is not followed has no known moment.
 func TestAKindThatIsNotFollowedIsNotBehind(t *testing.T) {
 	if New().BehindKnown(kinds.Pods.Name) {
-		t.Error("it is behind")
+		t.Error("a kind that is not followed is behind")
 	}
 }

@@ -24,23 +24,23 @@ func TestWhoseDeltasWereFolded(t *testing.T) {
 		t.Errorf("the last two are %v, %t", names, some)
 	}
 	if names, some := m.since(5 * movedMost); !some || len(names) != 0 {
-		t.Errorf("behind the last are %v, %t", names, some)
+		t.Errorf("after the last message %v moved, %t; want nothing, known", names, some)
 	}
 	if names, some := m.since(4 * movedMost); !some || len(names) != movedMost {
-		t.Errorf("it knows %d of the last %d, %t", len(names), movedMost, some)
+		t.Errorf("%d names of the last %d are known, %t", len(names), movedMost, some)
 	}
 	if len(m.names) > movedTwice {
-		t.Errorf("it remembers %d", len(m.names))
+		t.Errorf("%d names are kept, more than the bound", len(m.names))
 	}
 	for what, count := range map[string]uint64{"long ago": 1, "of a memory that was forgotten": 6 * movedMost} {
 		if _, some := m.since(count); some {
-			t.Errorf("%s: it says that it knows whose", what)
+			t.Errorf("%s: since claims to know what moved", what)
 		}
 	}
 	for what, d := range map[string]events.Delta{"a mark": {Op: events.Mark, Epoch: 1}, "a new epoch": of("a", 2)} {
 		m.add(d, 1)
 		if _, some := m.since(m.count - 1); some {
-			t.Errorf("%s: it says that it concerns one object", what)
+			t.Errorf("%s: since claims that one object moved", what)
 		}
 		m.add(of("b", 1), 1)
 		if names, some := m.since(m.count - 1); !some || len(names) != 1 {

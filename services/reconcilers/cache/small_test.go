@@ -23,16 +23,16 @@ func TestWhatHasMovedSince(t *testing.T) {
 		}
 	}
 	if _, some := m.since(4); some {
-		t.Error("what is still to come has moved")
+		t.Error("since claims to know what is still to come")
 	}
 	if m.add(events.Delta{Ref: events.Ref{Name: "d"}, Epoch: 1}, 0); true {
 		if _, some := m.since(3); some {
-			t.Error("of a new epoch it is known what has moved")
+			t.Error("since claims to know what moved in a new epoch")
 		}
 	}
 	m.names = m.names[1:]
 	if _, some := m.since(0); some {
-		t.Error("what is remembered no more is known")
+		t.Error("since claims to know what is not kept any more")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestHistoryKnowsWhatIsMissing(t *testing.T) {
 	broken.Data = append([]byte("torn"), broken.Data...)
 	fold(broken)
 	if before, after := lacking(1), lacking(2); before != 0 || after != 1 {
-		t.Errorf("before a broken one %d kinds are lacking, after it %d", before, after)
+		t.Errorf("before a damaged message %d kinds are lacking and after it %d, want 0 and 1", before, after)
 	}
 	var tally events.Tally
 	for _, name := range []string{"a"} {
@@ -68,7 +68,7 @@ func TestHistoryKnowsWhatIsMissing(t *testing.T) {
 	mark.Sequence = 3
 	fold(events.Seal(mark))
 	if at := []int{lacking(3), lacking(2), lacking(1)}; at[0] != 0 || at[1] != 1 || at[2] != 0 {
-		t.Errorf("after a count %v kinds are lacking", at)
+		t.Errorf("after a census %v kinds are lacking, want 0, 1, 0", at)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAKindIsFollowedAsItIsDescribed(t *testing.T) {
 	m.Follow(later)
 	m.View("toy", nil, func(s Snapshot) {
 		if k, ok := s.Kind("pods"); !ok || k.Version != "v2" || len(s.List("pods", "")) != 1 {
-			t.Errorf("it is %+v, with %d objects", k, len(s.List("pods", "")))
+			t.Errorf("the kind is %+v with %d objects, want v2 with 1", k, len(s.List("pods", "")))
 		}
 	})
 }
@@ -103,7 +103,7 @@ func TestHistoryReachesAsFarAsItMay(t *testing.T) {
 		h.Fold("pods", []Fact{Read(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod(fmt.Sprint("p", i), "", int(i+1)), i+1))})
 		from, head, ok := h.Known("pods")
 		if !ok || head != i+1 || head-from > 3 || head > 2 && head-from < 2 {
-			t.Fatalf("after %d it is known from %d to %d", i+1, from, head)
+			t.Fatalf("after %d messages the kind is known from %d to %d, want two or three versions", i+1, from, head)
 		}
 		for position := from; position <= head; position++ {
 			if pods, err := at(position); err != nil || pods != int(position) {
@@ -174,11 +174,11 @@ func TestForeignMessagesTellNothing(t *testing.T) {
 	foreign := own
 	foreign.Subject = "x"
 	if f := read(kinds.Pods.Kind, own); f.delta.Ref.Name != "p" || f.sequence != 7 || f.object.None() {
-		t.Errorf("of a pod it is %+v", f)
+		t.Errorf("the message of a pod is read as %+v", f)
 	}
 	for what, m := range map[string]events.Message{"of another kind": other, "of no one's": foreign} {
 		if f := read(kinds.Pods.Kind, m); f.delta.Op != "" || f.sequence != 7 || !f.object.None() || f.damage != "" {
-			t.Errorf("%s it is %+v", what, f)
+			t.Errorf("a message %s is read as %+v, want nothing", what, f)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestWhichEffectsHaveReturnedInTheirEpoch(t *testing.T) {
 			"of an epoch that is to come":           {in(3, of("pods", "there", "uid-there", "5", false)), false},
 		} {
 			if s.HasReturned(c.due) != c.back {
-				t.Errorf("%s: it is seen: %t", what, !c.back)
+				t.Errorf("%s: the effect has returned: %t, want %t", what, !c.back, c.back)
 			}
 		}
 		if e := s.Epochs(); len(e) != 1 || e["pods"] != 2 {
@@ -89,7 +89,7 @@ func TestOutcomesOfAnEpochThatHasEnded(t *testing.T) {
 		} {
 			s.last = func(events.Key, events.Lane) (events.Outcome, bool) { return events.Outcome{Epochs: c.epochs}, true }
 			if _, seen := s.Last(events.Key{}, events.LaneWrite); seen != c.seen {
-				t.Errorf("%s: it is seen: %t", what, seen)
+				t.Errorf("%s: the outcome is seen: %t, want %t", what, seen, c.seen)
 			}
 		}
 	})

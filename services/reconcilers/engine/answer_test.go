@@ -70,7 +70,7 @@ func TestParkingThatFailsIsRepeated(t *testing.T) {
 	o.take(events.LanePark)
 	o.answer(events.LanePark, 0, away)
 	if parked := o.engine.Parked(); len(parked) > 0 {
-		t.Errorf("while nothing is stored, parked are %+v", parked)
+		t.Errorf("before the record is stored these keys are parked: %+v, want none", parked)
 	}
 	o.pass(time.Second)
 	parks("after a record that failed")

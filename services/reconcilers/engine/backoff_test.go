@@ -32,7 +32,7 @@ func TestAChangeOfADependentEndsTheBackoff(t *testing.T) {
 	o.none()
 	o.change(kinds.Pods.Kind, events.Is, aPod("old", "web", 2))
 	if turn := o.take(events.LaneWrite); turn.Attempt != 2 {
-		t.Errorf("after one failure it is attempt %d", turn.Attempt)
+		t.Errorf("after one failure the turn is attempt %d, want 2", turn.Attempt)
 	}
 	o.answer(events.LaneWrite, 11, nil)
 	o.refused(11)

@@ -32,7 +32,7 @@ func TestAnOutcomeIsNoLaterThanItWasHeard(t *testing.T) {
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 		last, ok := o.engine.last(web, events.LaneWrite)
 		if want := told.KnownBy(heard); !ok || !last.At.Equal(heard) || !last.Decided.Equal(want.Decided) {
-			t.Errorf("%s: it was made at %v and decided at %v, and heard at %v", how, last.At, last.Decided, heard)
+			t.Errorf("%s: the outcome is from %v and was decided at %v, want from when it was heard, %v", how, last.At, last.Decided, heard)
 		}
 		turn := o.take(events.LaneWrite)
 		if said := turn.Heard[events.LaneWrite]; !said.At.Equal(told.At) || !said.By.Equal(heard) {
@@ -49,7 +49,7 @@ func TestAnOutcomeOfBeforeIsAsItWas(t *testing.T) {
 	o.engine.Outcome(1, told)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))
 	if last, _ := o.engine.last(web, events.LaneWrite); !last.At.Equal(told.At) {
-		t.Errorf("it was made at %v, want %v", last.At, told.At)
+		t.Errorf("the outcome is from %v, want %v", last.At, told.At)
 	}
 	if said := o.take(events.LaneWrite).Heard[events.LaneWrite]; !said.By.IsZero() {
 		t.Errorf("the next turn says that it heard of %+v", said)

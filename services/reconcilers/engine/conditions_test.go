@@ -76,20 +76,20 @@ func TestEveryWaitOfAKeyIsNamed(t *testing.T) {
 			tc.reach(o)
 			k := o.engine.Key(web)
 			if k.Waits != tc.waits || k.Reason == "" {
-				t.Fatalf("it waits for %q (%s), want %q; %+v", k.Waits, k.Reason, tc.waits, k.Checks)
+				t.Fatalf("the key waits for %q (%s), want %q; %+v", k.Waits, k.Reason, tc.waits, k.Checks)
 			}
 			if len(k.Checks) < len(conditions) {
-				t.Errorf("it has %d checks, fewer than there are", len(k.Checks))
+				t.Errorf("the key has %d checks, fewer than there are conditions", len(k.Checks))
 			}
 			for _, c := range k.Checks {
 				if c.Condition != tc.waits || !c.Holds {
 					continue
 				}
 				if c.About != tc.about || c.Since == nil || c.Reason != k.Reason {
-					t.Errorf("it is about %q since %v, want %q", c.About, c.Since, tc.about)
+					t.Errorf("the check is about %q since %v, want %q", c.About, c.Since, tc.about)
 				}
 				if (c.Until == nil) != (tc.until == 0) || c.Until != nil && !c.Until.Equal(o.now.Add(tc.until)) {
-					t.Errorf("it ends at %v, want after %v", c.Until, tc.until)
+					t.Errorf("the wait ends at %v, want after %v", c.Until, tc.until)
 				}
 				return
 			}
@@ -120,7 +120,7 @@ func TestAKeyTellsOfItsTurns(t *testing.T) {
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	want := report.LaneState{Turn: 10, Outcome: 10, Unseen: []events.Ref{{Kind: kinds.Pods.Name, Namespace: "default", Name: "p"}}}
 	if k := o.engine.Key(web); !k.Known || !cmp.Equal(k.Write, want) {
-		t.Errorf("it says %+v, want %+v", k.Write, want)
+		t.Errorf("the write lane is %+v, want %+v", k.Write, want)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestKeysThatWaitForLongAreCounted(t *testing.T) {
 	o.pass(1)
 	want := map[report.Condition]Waiting{report.NoOutcome: {Keys: 1, Oldest: web, Since: since, About: "no writer says that it is there"}}
 	if w := o.engine.Waiting(); !cmp.Equal(w, want) {
-		t.Errorf("it says %+v, want %+v", w, want)
+		t.Errorf("the waiting keys are %+v, want %+v", w, want)
 	}
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	if w := o.engine.Waiting(); len(w) > 0 {
@@ -147,7 +147,7 @@ func TestKeysThatWaitForLongAreCounted(t *testing.T) {
 	slow.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, "panics"))
 	slow.pass(2 * LongWait)
 	if w := slow.engine.Waiting(); len(w) > 0 {
-		t.Errorf("of a key that backs off it says %+v", w)
+		t.Errorf("a key that backs off is reported as waiting: %+v", w)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestWhichConditionsHoldAKey(t *testing.T) {
 		c.change(d, e)
 		name, h, ok := d.firstHold(e, epoch)
 		if name != c.name || ok != (c.name != "") || h.about != c.about || h.until.Equal(hour(d)) != c.until {
-			t.Errorf("%s: it waits under %q, %+v", what, name, h)
+			t.Errorf("%s: the key waits under %q, %+v", what, name, h)
 		}
 	}
 }
@@ -209,18 +209,18 @@ func TestTheFirstConditionIsNamed(t *testing.T) {
 		if c.Holds {
 			holds = append(holds, c.Condition)
 		} else if c.Since != nil || c.About != "" {
-			t.Errorf("what does not hold says %+v", c)
+			t.Errorf("a check that does not hold is %+v, want without a time and a text", c)
 		}
 	}
 	if k.Waits != report.NotRead || !cmp.Equal(holds, []report.Condition{report.NotRead, report.NoOutcome, report.KeysWait}) {
-		t.Errorf("it waits for %s; %v hold", k.Waits, holds)
+		t.Errorf("the key waits for %s, and %v hold", k.Waits, holds)
 	}
 	if k.Checks[4].Since == nil || !k.Checks[4].Since.Equal(epoch) {
-		t.Errorf("it waits for its outcome since %v", k.Checks[4].Since)
+		t.Errorf("the key waits for its outcome since %v, want since it was stored", k.Checks[4].Since)
 	}
 	o.engine.Own(0)
 	if k := o.engine.Key(events.Key{Name: "other"}); k.Known || k.Checks[2].Since == nil || !k.Checks[2].Since.Equal(o.now) {
-		t.Errorf("of a key that is not known it says %+v", k.Checks)
+		t.Errorf("the checks of an unknown key are %+v, want that it is another replica's", k.Checks)
 	}
 }
 
@@ -241,6 +241,6 @@ func TestWhichKeyHasWaitedLongest(t *testing.T) {
 	o.engine.pending[parked] = epoch
 	want := map[report.Condition]Waiting{report.NoOutcome: {Keys: 3, Oldest: events.Key{Name: "b"}, Since: epoch, About: "no writer says that it is there"}}
 	if w := o.engine.Waiting(); !cmp.Equal(w, want) {
-		t.Errorf("it says %+v, want %+v", w, want)
+		t.Errorf("the waiting keys are %+v, want %+v", w, want)
 	}
 }

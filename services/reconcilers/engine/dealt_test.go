@@ -45,7 +45,7 @@ func TestHowFarAKindHasBeenDealtWith(t *testing.T) {
 		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet(fmt.Sprint("web", i), i+1, 0, 0, ""))
 	}
 	if dealt := o.engine.Dealt(); dealt[kinds.ReplicaSets.Name] != 0 {
-		t.Errorf("while all wait it is dealt with up to %d", dealt[kinds.ReplicaSets.Name])
+		t.Errorf("while all keys wait the log is dealt with up to %d, want 0", dealt[kinds.ReplicaSets.Name])
 	}
 	if oldest := o.engine.Backlog()[kinds.ReplicaSets.Name]; oldest.Sequence != 1 {
 		t.Errorf("the oldest that waits is %d", oldest.Sequence)
@@ -53,6 +53,6 @@ func TestHowFarAKindHasBeenDealtWith(t *testing.T) {
 	o.engine.Open("pods")
 	o.run()
 	if dealt := o.engine.Dealt(); dealt[kinds.ReplicaSets.Name] != 3 || len(o.engine.Backlog()) != 0 {
-		t.Errorf("when none waits it is dealt with up to %d", dealt[kinds.ReplicaSets.Name])
+		t.Errorf("when no key waits the log is dealt with up to %d, want 3", dealt[kinds.ReplicaSets.Name])
 	}
 }

@@ -22,7 +22,7 @@ func TestAnEffectThatStaysAwayIsAskedAbout(t *testing.T) {
 	asked := func(what string, want int) {
 		t.Helper()
 		if len(o.reaches) != want {
-			t.Errorf("%s: it was asked %d times where the stream ends, want %d", what, len(o.reaches), want)
+			t.Errorf("%s: the engine asked %d times where the log ends, want %d", what, len(o.reaches), want)
 		}
 	}
 	o.pass(3*time.Second - 1)
@@ -67,11 +67,11 @@ func TestOnlyWhatCanBeLostIsAskedAbout(t *testing.T) {
 	o.run()
 	o.none() // the other one is still to come
 	if e := o.engine.entries[web]; len(e.write.effects) != 1 || e.write.effects[0].Goal != 0 {
-		t.Errorf("awaited are %+v", e.write.effects)
+		t.Errorf("the awaited effects are %+v", e.write.effects)
 	}
 	o.change(kinds.Pods.Kind, events.Is, aPod("q", "web", 9))
 	if len(o.stored) == 0 {
-		t.Error("when all are seen or lost, the key has no turn")
+		t.Error("when all effects are seen or lost the key has no turn")
 	}
 }
 
@@ -94,7 +94,7 @@ func TestOfWhichEffectsAnAnswerIs(t *testing.T) {
 		goals = append(goals, u.Goal)
 	}
 	if want := []uint64{8, 0, 5, 0, 8}; !cmp.Equal(goals, want) || o.engine.reaching["pods"] {
-		t.Errorf("they are read up to %v, want %v", goals, want)
+		t.Errorf("the effects are awaited up to %v, want %v", goals, want)
 	}
 }
 
@@ -112,13 +112,13 @@ func TestAKeyLooksAfterItsEffectsOnce(t *testing.T) {
 	}
 	for range 3 {
 		if !e.effectCheckSet || o.engine.timers.Len() != 1 {
-			t.Fatalf("it looks after them: %t, with %d timers", e.effectCheckSet, o.engine.timers.Len())
+			t.Fatalf("the effects are checked again: %t, with %d timers; want true, 1", e.effectCheckSet, o.engine.timers.Len())
 		}
 		o.pass(o.engine.settings.Patience)
 	}
 	e.write.effects, e.status.effects = nil, nil
 	if o.pass(o.engine.settings.Patience); e.effectCheckSet || o.engine.timers.Len() != 0 {
-		t.Errorf("when nothing is awaited it looks after it: %t, with %d timers", e.effectCheckSet, o.engine.timers.Len())
+		t.Errorf("with no effect awaited they are checked again: %t, with %d timers; want false, 0", e.effectCheckSet, o.engine.timers.Len())
 	}
 }
 
@@ -129,7 +129,7 @@ func TestAKeyThatIsGoneIsNotLookedAfter(t *testing.T) {
 	gone.write.effects = []effect{of("pods", "p", "u", "5", false)}
 	o.mark(kinds.Pods.Kind, "6", 1)
 	if o.engine.checkEffects(gone); len(o.reaches) > 0 || gone.effectCheckSet || o.engine.Busy() {
-		t.Errorf("it asks where %v end; it is looked after: %t", o.reaches, gone.effectCheckSet)
+		t.Errorf("the engine asks where %v end; the effects are checked again: %t; want neither", o.reaches, gone.effectCheckSet)
 	}
 }
 
@@ -162,10 +162,10 @@ func TestWhatHasComeBackAsksForATurn(t *testing.T) {
 			o.pass(time.Second)
 			look(o, e)
 			if e.dirty != c.want || e.Queued != c.want {
-				t.Errorf("%s, %s: it asks for a turn: %t", what, how, e.dirty)
+				t.Errorf("%s, %s: the key asks for a turn: %t, want %t", what, how, e.dirty, c.want)
 			}
 			if left := e.awaits("pods"); left != (len(o.engine.awaiting["pods"]) == 1) && how == "folded" {
-				t.Errorf("%s: it awaits pods: %t, and is listed: %v", what, left, o.engine.awaiting)
+				t.Errorf("%s: the key awaits pods: %t, and the engine lists %v", what, left, o.engine.awaiting)
 			}
 			if seen := o.engine.seenAt.Equal(o.now); seen != (what != "nothing") {
 				t.Errorf("%s, %s: something has been seen: %t", what, how, seen)
@@ -220,7 +220,7 @@ func TestWhichEffectsAreNowhere(t *testing.T) {
 			u := of(c.kind, "x", "u", "5", false)
 			u.discovery = c.discovery
 			if got := o.engine.hasNoStream(s, u); got != c.want {
-				t.Errorf("%s: %t", what, got)
+				t.Errorf("%s: the effect has no stream: %t, want %t", what, got, c.want)
 			}
 		}
 	})
@@ -236,12 +236,12 @@ func TestWhenAnEffectIsDated(t *testing.T) {
 	l := &lane{effects: []effect{of("pods", "p", "u", "5", false), told, of("jobs.batch", "j", "u", "5", false)}}
 	o.engine.shut["pods"] = true
 	if o.engine.setEpochs(l); l.effects[0].Dated {
-		t.Error("it is dated while its kind is being read")
+		t.Error("an effect gets an epoch while its kind is being read")
 	}
 	delete(o.engine.shut, "pods")
 	o.engine.setEpochs(l)
 	if got := l.effects; !got[0].Dated || got[0].Epoch != 4 || got[1].Epoch != 2 || got[2].Dated {
-		t.Errorf("they are %+v", got)
+		t.Errorf("the effects are %+v, want epochs 4 and 2, and none of a kind that is not read", got)
 	}
 }
 
@@ -262,13 +262,13 @@ func TestAKeyAwaitsEachKindOnce(t *testing.T) {
 		t.Errorf("awaited are %v by %d keys", e.listed, len(o.engine.awaiting["pods"]))
 	}
 	if state := e.write.state(); len(state.Unseen) != 2 || state.Unseen[1].Name != "b" {
-		t.Errorf("unseen are %v", state.Unseen)
+		t.Errorf("the unseen effects are %v", state.Unseen)
 	}
 	e.write.effects = nil
 	if o.engine.recheck("pods"); len(o.engine.awaiting["pods"]) != 0 || len(e.listed) != 0 {
-		t.Errorf("what has come is awaited by %d keys", len(o.engine.awaiting["pods"]))
+		t.Errorf("%d keys await effects that have come, want none", len(o.engine.awaiting["pods"]))
 	}
 	if o.engine.awaitEffects(e, &lane{}); len(e.listed) != 0 {
-		t.Error("nothing is awaited")
+		t.Error("a lane without effects awaits some")
 	}
 }

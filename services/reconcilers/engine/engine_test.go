@@ -154,14 +154,14 @@ func (o *office) heard(came events.Outcome) wish {
 func served(t *testing.T, what string, w wish) {
 	t.Helper()
 	if w.waits() {
-		t.Errorf("%s: it waits for its turn", what)
+		t.Errorf("%s: the key waits for its turn", what)
 	}
 }
 
 func stillWaits(t *testing.T, what string, w wish) {
 	t.Helper()
 	if !w.waits() {
-		t.Errorf("%s: it does not wait for its turn", what)
+		t.Errorf("%s: the key does not wait for its turn", what)
 	}
 }
 
@@ -556,19 +556,19 @@ func TestTheTimeOfAnEngine(t *testing.T) {
 	var waited []time.Duration
 	o := open(t, Settings{Waited: func(d time.Duration) { waited = append(waited, d) }})
 	if at, ok := o.engine.Next(); ok || !at.IsZero() {
-		t.Errorf("with nothing set it goes off at %v", at)
+		t.Errorf("with no timer set the next time is %v, want none", at)
 	}
 	o.engine.timers.Set(epoch.Add(2*time.Second), func() {})
 	o.engine.timers.Set(epoch.Add(time.Second), func() {})
 	if at, ok := o.engine.Next(); !ok || !at.Equal(epoch.Add(time.Second)) {
-		t.Errorf("it goes off at %v", at)
+		t.Errorf("the next time is %v, want a second on", at)
 	}
 	o.engine.Ask(web)
 	o.pass(time.Second)
 	if at, ok := o.engine.Next(); !ok || !at.Equal(epoch.Add(2*time.Second)) || !slices.Equal(waited, []time.Duration{time.Second}) {
-		t.Errorf("the next goes off at %v, and a key waited for %v", at, waited)
+		t.Errorf("the next time is %v, and a key waited for %v; want two seconds on, and one second", at, waited)
 	}
 	if o.engine.Advance(epoch); !o.engine.now.Equal(epoch.Add(time.Second)) {
-		t.Errorf("it went back to %v", o.engine.now)
+		t.Errorf("the time of the engine went back to %v", o.engine.now)
 	}
 }

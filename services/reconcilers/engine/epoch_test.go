@@ -85,7 +85,7 @@ func TestAnEffectWithoutAnEpochIsAwaited(t *testing.T) {
 	o.outcome(events.LaneWrite, 10, created("p", "500"))
 	o.pass(time.Minute)
 	if len(o.reaches) > 0 {
-		t.Error("it asks where the stream ends, as if the effect were of the past")
+		t.Error("the engine asks where the log ends, as if the effect were of an earlier epoch")
 		o.engine.Reached(kinds.Pods.Name, o.sequence[kinds.Pods.Name], nil)
 	}
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "499", 0), 1)

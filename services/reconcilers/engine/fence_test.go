@@ -192,7 +192,7 @@ func TestAConflictIsSeenBeforeTheNextTry(t *testing.T) {
 		o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 7, 2, 0, ""))
 		o.run()
 		if turn := o.take(events.LaneWrite); turn.ResourceVersion != "7" || len(turn.Commands) != 2 {
-			t.Errorf("after a %s: %+v", status, turn.Turn)
+			t.Errorf("after a %s the turn is %+v, want one of version 7 with two commands", status, turn.Turn)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestAnOutcomeOfNoLaneOfTurnsSaysNothing(t *testing.T) {
 	o := begun(t, Settings{})
 	o.outcome(events.LanePark, 10, events.Result{Status: events.Failed})
 	if e := o.engine.entries[web]; e.write.outcome != 0 || e.status.outcome != 0 || e.dirty {
-		t.Errorf("it counts as %+v, or as a report's: %+v", e.write, e.status)
+		t.Errorf("an outcome of a park counts for the write lane %+v, or the status lane %+v", e.write, e.status)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestEachOutcomeIsTold(t *testing.T) {
 	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed, Code: 409})
 	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed, Code: 409})
 	if want := []string{"409 3s"}; !cmp.Equal(told, want) {
-		t.Errorf("told is %q, want %q", told, want)
+		t.Errorf("the outcomes were reported as %q, want %q", told, want)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestAnOutcomeEndsRepetitions(t *testing.T) {
 		o.engine.inFlight = map[uint64]time.Time{8: epoch, 9: epoch, 10: epoch}
 		o.engine.applyOutcome(e, &e.write, events.Outcome{Key: web, Lane: events.LaneWrite, Turn: turn}, 1)
 		if _, has := o.engine.inFlight[turn]; e.write.repeats != want || has || len(o.engine.inFlight) != 2 || !o.engine.heardAt.Equal(o.now) {
-			t.Errorf("after the outcome of turn %d there were %d repetitions, and a writer has %v", turn, e.write.repeats, o.engine.inFlight)
+			t.Errorf("after the outcome of turn %d there were %d repetitions, and writers have %v in flight", turn, e.write.repeats, o.engine.inFlight)
 		}
 	}
 }
@@ -365,7 +365,7 @@ func TestHowATurnBacksOff(t *testing.T) {
 		}
 		o.engine.applyOutcome(e, &e.write, cameOf(9, epoch, events.Result{Status: events.Applied}), 5)
 		if l := e.write; l.failures != 0 || !l.notBefore.IsZero() || l.saw != nil || o.engine.tally.Retries != len(waits) {
-			t.Errorf("after it went well: %+v", l)
+			t.Errorf("after a success the lane is %+v, want no failure, and no back-off", l)
 		}
 	}
 }
@@ -421,10 +421,10 @@ func TestAKeyThatIsGivenAwayIsForgottenAfterItsRecall(t *testing.T) {
 		o.engine.Own(0)
 		o.engine.Recalled(web, events.LaneWrite, Past{}, err)
 		if len(o.engine.entries) != 1 {
-			t.Error("it is forgotten while an answer is to come")
+			t.Error("the key is forgotten while an answer is to come")
 		}
 		if o.engine.Recalled(web, events.LaneStatus, Past{}, nil); len(o.engine.entries) != 0 {
-			t.Errorf("it is known after a recall (%v)", err)
+			t.Errorf("the key is still known after a recall (%v), want it forgotten", err)
 		}
 	}
 }
@@ -448,7 +448,7 @@ func TestAMissedOutcomeAsksForATurn(t *testing.T) {
 		o.engine.Recalled(web, events.LaneWrite, c.write, nil)
 		o.engine.Recalled(web, events.LaneStatus, c.status, nil)
 		if e.dirty != c.want || c.want && (!e.Queued || e.Rank != workqueue.AfterRecall) || !e.known {
-			t.Errorf("%s: it asks for a turn: %t, as %d", what, e.dirty, e.Rank)
+			t.Errorf("%s: the key asks for a turn: %t, with rank %d", what, e.dirty, e.Rank)
 		}
 	}
 	for of, before := range map[events.Lane]lane{events.LaneWrite: {turn: 10}, events.LaneStatus: {turn: 9}} { // of one lane alone
@@ -522,7 +522,7 @@ func TestABusThatRefusesIsAskedLessAndLess(t *testing.T) {
 		o.take(events.LaneWrite)
 		o.answer(events.LaneWrite, 0, away)
 		if got := o.engine.entries[web].until.Sub(o.now); got != 5*time.Millisecond {
-			t.Errorf("after one was taken, a refused turn waits for %v", got)
+			t.Errorf("after one turn was taken, a refused one waits for %v, want 5ms", got)
 		}
 	}
 }

@@ -83,12 +83,12 @@ func TestWhichPartsOfADecisionPass(t *testing.T) {
 		"in time":        {some, true, epoch, true, time.Time{}},
 	} {
 		if pass, until := laneMayStore(c.part, c.open, c.notBefore, epoch); pass != c.pass || !until.Equal(c.until) {
-			t.Errorf("%s: it passes: %t, or waits until %v", what, pass, until)
+			t.Errorf("%s: the lane may store: %t, or waits until %v", what, pass, until)
 		}
 	}
 	record := events.Command{Verb: events.VerbRecord}
 	if !onlyEvents(reconcile.Do("so", record, record)) || onlyEvents(reconcile.Do("so", record, events.Command{Verb: events.VerbUpdate})) {
-		t.Error("what only makes Events is not told from what does more")
+		t.Error("onlyEvents is wrong about Events alone, or about Events and an update")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestALaneThatIsOutlived(t *testing.T) {
 	} {
 		l := lane{turn: c.turn, outcome: c.outcome, decided: c.decided}
 		if l.outlived(c.past) != c.is {
-			t.Errorf("%s: %t", what, !c.is)
+			t.Errorf("%s: the lane was outlived: %t, want %t", what, !c.is, c.is)
 		}
 	}
 }

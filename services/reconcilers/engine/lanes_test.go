@@ -17,7 +17,7 @@ import (
 func (o *office) counts(what string, want Tally, storing int) {
 	o.t.Helper()
 	if got := o.engine.Tally(); got != want || o.engine.Storing() != storing {
-		o.t.Errorf("%s: it counts %+v and waits for %d calls, want %+v and %d", what, got, o.engine.Storing(), want, storing)
+		o.t.Errorf("%s: the engine counts %+v and waits for %d calls, want %+v and %d", what, got, o.engine.Storing(), want, storing)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestAnEngineCountsWhatItLeaves(t *testing.T) {
 	o.engine.Recalled(web, events.LanePark, Past{Sequence: 3}, nil)
 	o.counts("it is being parked", Tally{Adds: 1, Broken: 1}, 1)
 	if e := o.engine.entries[web]; e.recalling != 0 || e.known || o.stored[0].expect != 3 {
-		t.Errorf("what was recalled of parks counts for turns: %+v", e)
+		t.Errorf("a recall of parks counts as one of turns: %+v", e)
 	}
 	o.answer(events.LanePark, 4, nil)
 	o.counts("it is parked", Tally{Adds: 1, Broken: 1, Parked: 1}, 0)
@@ -151,7 +151,7 @@ func TestWhenAReportMayGo(t *testing.T) {
 	}
 	unsure := &entry{lastReport: told, unsure: epoch.Add(time.Hour)}
 	if got := o.engine.progressAt(unsure); !got.Equal(epoch.Add(time.Hour + 700*time.Millisecond)) {
-		t.Errorf("after one that was unsure in %v", got.Sub(epoch))
+		t.Errorf("after an unsure report the next progress report is in %v, want an hour and 700 ms", got.Sub(epoch))
 	}
 }
 
@@ -173,13 +173,13 @@ func TestWhichOutcomesAreRemembered(t *testing.T) {
 		}
 	}
 	if _, ok := o.engine.lastOf(events.Key{Name: "x"})(events.Key{Name: "x"}, events.LaneWrite); ok {
-		t.Error("an outcome of a key that is not known is remembered")
+		t.Error("lastOf has an outcome of an unknown key")
 	}
 	if heard := e.heardOutcomes(); len(heard) != 1 || heard[events.LaneWrite].Turn != 7 {
-		t.Errorf("heard are %+v", heard)
+		t.Errorf("the heard outcomes are %+v, want that of turn 7", heard)
 	}
 	if e.write.remember = false; e.heardOutcomes() != nil {
-		t.Errorf("of nothing that is remembered %+v is heard", e.heardOutcomes())
+		t.Errorf("of a lane that remembers nothing these outcomes are heard: %+v", e.heardOutcomes())
 	}
 }
 
@@ -194,15 +194,15 @@ func TestASuspicionIsToldOnceInTenSeconds(t *testing.T) {
 		o.engine.reportDivergence(r)
 	}
 	if len(told) != 3 || !strings.Contains(told[0], "is gone, and the state that it is there") || !strings.Contains(told[1], "is there, and the state that it is not") || !strings.Contains(told[2], "is gone") {
-		t.Errorf("told is %q", told)
+		t.Errorf("the divergences are reported as %q", told)
 	}
 	o.engine.now = o.engine.now.Add(suspectAfter - 1)
 	if o.engine.reportDivergence(gone); len(told) != 3 {
-		t.Error("it is told before ten seconds are over")
+		t.Error("a divergence is reported again before ten seconds are over")
 	}
 	o.engine.now = o.engine.now.Add(1)
 	if o.engine.reportDivergence(gone); len(told) != 4 {
-		t.Error("it is not told after ten seconds")
+		t.Error("a divergence is not reported again after ten seconds")
 	}
 	open(t, Settings{}).engine.reportDivergence(gone) // without a receiver
 }
@@ -227,7 +227,7 @@ func TestWhatChangesNothingWaits(t *testing.T) {
 	}
 	o.engine.countNoOps(l, events.Outcome{Results: []events.Result{{Status: events.Applied}}})
 	if !l.noOps.waits(same).IsZero() {
-		t.Error("what has changed something waits")
+		t.Error("a decision that has changed something waits")
 	}
 	o.engine.countNoOps(l, unchanged)
 	o.engine.countNoOps(l, unchanged)

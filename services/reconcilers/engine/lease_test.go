@@ -27,7 +27,7 @@ func TestALeasedControllerWaitsForTheLease(t *testing.T) {
 	o.engine.Heartbeat(report.Heartbeat{Writer: "other"})
 	o.engine.Heartbeat(report.Heartbeat{Writer: "other", Leads: map[string]uint64{"job": 3}})
 	if o.run(); len(o.recalls) > 0 || len(o.engine.entries) > 0 || len(told) > 0 {
-		t.Fatalf("without the Lease a key is looked at: recalls %v, %d keys known, told %v", o.recalls, len(o.engine.entries), told)
+		t.Fatalf("without the Lease a key is looked at: recalls %v, %d keys known, reported %v; want nothing", o.recalls, len(o.engine.entries), told)
 	}
 	if k := o.engine.Key(web); k.Waits != report.NoLease {
 		t.Errorf("the key waits because %s", k.Reason)
@@ -39,10 +39,10 @@ func TestALeasedControllerWaitsForTheLease(t *testing.T) {
 	o.run()
 	o.recalled(Past{}, Past{})
 	if turn := o.take(events.LaneWrite); turn.Token != 7 {
-		t.Errorf("the token is %d", turn.Token)
+		t.Errorf("the token of the turn is %d, want 7", turn.Token)
 	}
 	if !slices.Equal(told, []bool{true}) {
-		t.Errorf("told %v", told)
+		t.Errorf("the Lease was reported as %v, want true once", told)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestTheEndOfALease(t *testing.T) {
 	}
 	o.engine.Heartbeat(report.Heartbeat{Writer: "w"})
 	if o.looks(3) {
-		t.Error("it decides without the Lease")
+		t.Error("the engine decides without the Lease")
 	}
 	o = holding(t)
 	for range 10 {
@@ -81,15 +81,15 @@ func TestTheEndOfALease(t *testing.T) {
 		o.engine.Heartbeat(leads("w", 7))
 	}
 	if !o.looks(2) {
-		t.Fatal("it decides nothing while heartbeats come")
+		t.Fatal("the engine decides nothing while heartbeats come")
 	}
 	o.takeRecalls()
 	if o.pass(MaxHeartbeatAge); o.looks(3) {
-		t.Error("it decides although the holder is silent")
+		t.Error("the engine decides although the holder is silent")
 	}
 	o.engine.Heartbeat(leads("v", 7))
 	if !o.looks(4) {
-		t.Error("it decides nothing under the next holder")
+		t.Error("the engine decides nothing under the next holder")
 	}
 }
 
@@ -99,7 +99,7 @@ func TestTheTermOfATurn(t *testing.T) {
 	o := holding(t)
 	o.engine.Heartbeat(leads("v", 7))
 	if o.run(); len(o.takeRecalls()) > 0 || o.engine.lease.writer != "v" {
-		t.Errorf("with the same token, the holder is %s, and keys are recalled", o.engine.lease.writer)
+		t.Errorf("with the same token the holder is %s, want v, and keys are recalled", o.engine.lease.writer)
 	}
 	o.engine.Heartbeat(leads("u", 8))
 	o.run()
@@ -118,15 +118,15 @@ func TestALeaseAndAShare(t *testing.T) {
 	o.engine.Own(shard.All &^ shard.Set(0).With(shard.Of(web)))
 	o.engine.Heartbeat(leads("w", 7))
 	if o.run(); len(o.takeRecalls()) > 0 {
-		t.Error("it looks at a key of another replica")
+		t.Error("the engine looks at a key of another replica")
 	}
 	o.engine.Own(shard.All)
 	if o.run(); len(o.takeRecalls()) == 0 {
-		t.Error("it does not look at a key that it has gained")
+		t.Error("the engine does not look at a key that it has gained")
 	}
 	o.engine.Own(0)
 	if o.looks(2) {
-		t.Error("it looks at a key that it has lost")
+		t.Error("the engine looks at a key that it has lost")
 	}
 }
 

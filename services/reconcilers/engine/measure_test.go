@@ -86,7 +86,7 @@ func TestHowLongItTook(t *testing.T) {
 		o.answer(events.LaneWrite, 10, nil)
 		o.pass(3 * time.Second)
 		if len(measured) > 0 {
-			t.Errorf("before the outcome %q is measured", measured)
+			t.Errorf("before the outcome %q is measured, want nothing", measured)
 		}
 		result := created(name, "5")
 		result.Status = status
@@ -118,10 +118,10 @@ func TestWithWhichStatusATurnEnds(t *testing.T) {
 		o.engine.answered(events.Outcome{Results: r}, 0)
 	}
 	if !slices.Equal(codes, []int{200, 200, 403, 500}) {
-		t.Errorf("they end with %v", codes)
+		t.Errorf("the outcomes are measured with the codes %v, want 200, 200, 403, 500", codes)
 	}
 	l := &lane{stages: stageTimes{turn: 7, decided: o.engine.now.Add(-time.Second)}}
 	if own, other := o.engine.turnDuration(l, events.Outcome{Turn: 7}), o.engine.turnDuration(l, events.Outcome{Turn: 8}); own != time.Second || other != 0 {
-		t.Errorf("they took %v and %v", own, other)
+		t.Errorf("the turns took %v and %v, want 1s and 0", own, other)
 	}
 }

@@ -154,7 +154,7 @@ func TestWhoseWaitsMayEnd(t *testing.T) {
 	} {
 		e := &entry{write: lane{effects: c.write}, status: lane{effects: c.status}}
 		if e.mayHaveReturned("pods", folded) != c.may {
-			t.Errorf("%s: %t", what, !c.may)
+			t.Errorf("%s: an effect may have returned: %t, want %t", what, !c.may, c.may)
 		}
 	}
 }
@@ -174,18 +174,18 @@ func TestTheFirstMessageOfAKindIsNoticed(t *testing.T) {
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
 	o.engine.Folded(kinds.Pods.Name)
 	if names, some, now := m.MovedSince(kinds.Pods.Name, 0); names != nil || some || now != 0 {
-		t.Errorf("of a kind that is not followed %v moved, %t, %d in all", names, some, now)
+		t.Errorf("of a kind that is not followed %v moved (%t), %d in all; want none", names, some, now)
 	}
 	m.Follow(kinds.Pods.Kind)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("p", "", 5)) // which asks for no turn of the key
 	if o.engine.effects() != 0 {
-		t.Error("what has come is awaited")
+		t.Error("an effect that has come is awaited")
 	}
 	e := o.engine.entry(web)
 	e.write.effects = []effect{of("pods", "q", "u", "9", false)}
 	o.engine.awaitEffects(e, &e.write)
 	o.fold(kinds.Pods.Kind, events.Is, aPod("r", "", 6))
 	if o.engine.rechecked[kinds.Pods.Name] != 2 {
-		t.Errorf("after the second message it has looked at %d", o.engine.rechecked[kinds.Pods.Name])
+		t.Errorf("after the second message the engine has looked at %d, want 2", o.engine.rechecked[kinds.Pods.Name])
 	}
 }

@@ -84,7 +84,7 @@ func TestAGhostIsReported(t *testing.T) {
 	o.change(kinds.Pods.Kind, events.Gone, aPod("ghost", "web", 1))
 	o.take(events.LaneStatus) // the report of no pods
 	if turns := o.haunt(time.Minute, &sequence); turns > 0 || len(*suspicions) != 1 {
-		t.Errorf("when that is mended: %d turns, suspicions %v", turns, *suspicions)
+		t.Errorf("after the repair there were %d turns, and the suspicions are %v; want none and one", turns, *suspicions)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestWhenADisagreementIsSuspected(t *testing.T) {
 		t.Helper()
 		o.engine.now = o.engine.now.Add(after)
 		if o.engine.countNoOps(l, came); told != want {
-			t.Errorf("%s: it was suspected %d times, want %d", what, told, want)
+			t.Errorf("%s: the engine suspected damage %d times, want %d", what, told, want)
 		}
 	}
 	weigh("at first", 0, gone("a"), 0)
@@ -120,7 +120,7 @@ func TestWhenADisagreementIsSuspected(t *testing.T) {
 	o.engine.Shut(kinds.Pods.Name)
 	weigh("of a kind that is not read", 0, gone("b"), 2)
 	if l.noOps.divergent != "" {
-		t.Errorf("of a kind that is not read %s is divergent", l.noOps.divergent)
+		t.Errorf("of a kind that is not read %s counts as divergent", l.noOps.divergent)
 	}
 }
 

@@ -111,11 +111,11 @@ func TestWhatComesIsAskedAbout(t *testing.T) {
 	o.engine.Own(0)
 	o.fold(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	if o.engine.Own(shard.All); len(o.engine.entries) != 0 {
-		t.Error("it asks before it is open")
+		t.Error("the engine asks about a key before it is open")
 	}
 	o.engine.Open(kinds.Pods.Name)
 	if o.run(); o.engine.Tally().Nothing != 1 {
-		t.Errorf("when it is open it has made %d turns", o.engine.Tally().Nothing)
+		t.Errorf("when it is open the engine has made %d turns, want 1", o.engine.Tally().Nothing)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestAKeyInTheQueueIsGivenAway(t *testing.T) {
 	e := o.engine.entries[web]
 	o.engine.Own(0)
 	if o.run(); len(o.recalls) != 0 || e.dirty || e.first || len(e.Triggers) != 0 {
-		t.Errorf("it recalls %v; the key wants a turn: %t, because of %v", o.recalls, e.dirty, e.Triggers)
+		t.Errorf("a key of another replica recalls %v; it wants a turn: %t, because of %v; want nothing", o.recalls, e.dirty, e.Triggers)
 	}
 }
 
@@ -180,6 +180,6 @@ func TestTheGaugesOfAKeyThatIsGivenAway(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	o.engine.Own(0)
 	if got := *shared; len(got) != 2 || got[0] != "web wanted" || got[1] != "web" {
-		t.Errorf("said is %q", got)
+		t.Errorf("reported are %q, want web with its wish, and without", got)
 	}
 }

@@ -28,10 +28,10 @@ func TestPoisonIsParkedAndDelaysNoOtherKey(t *testing.T) {
 		o.engine.Recalled(web, events.LanePark, Past{Sequence: 3}, nil)
 		park := o.take(events.LanePark)
 		if park.expect != 3 || !strings.Contains(park.Because, reason) {
-			t.Errorf("the record is %+v", park)
+			t.Errorf("the record of the park is %+v", park)
 		}
 		if p := o.engine.Parked(); len(p) > 0 {
-			t.Errorf("before the record, parked are %+v", p)
+			t.Errorf("before the record is stored these keys are parked: %+v", p)
 		}
 		o.answer(events.LanePark, 4, nil)
 		if p := o.engine.Parked(); len(p) != 1 || p[0].Key != web {
@@ -75,13 +75,13 @@ func TestBrokenMappingIsParked(t *testing.T) {
 	o.take(events.LanePark)
 	o.engine.Stored(key, events.LanePark, 1, nil)
 	if p := o.engine.Parked(); len(p) != 1 || !strings.Contains(p[0].Reason, "a mapping that breaks") {
-		t.Errorf("parked are %+v", p)
+		t.Errorf("the parked keys are %+v, want one because of its mapping", p)
 	}
 	if !o.engine.Unpark(key) {
-		t.Error("it cannot be tried again")
+		t.Error("Unpark does not try the key again")
 	}
 	if got := o.takeRecalls(); !cmp.Equal(got[len(got)-1], events.LanePark) {
-		t.Errorf("what still breaks is not set aside again: recalls are %v", got)
+		t.Errorf("a key that still breaks is not parked again: recalls are %v", got)
 	}
 	o.engine.Recalled(key, events.LanePark, Past{Sequence: 1}, nil)
 	o.take(events.LanePark)
@@ -190,7 +190,7 @@ func TestALongReasonIsCut(t *testing.T) {
 		o.engine.park(o.engine.entry(web), strings.Repeat("x", length))
 		o.engine.Recalled(web, events.LanePark, Past{}, nil)
 		if park := o.take(events.LanePark); len(park.Because) != want {
-			t.Errorf("of %d bytes %d are recorded", length, len(park.Because))
+			t.Errorf("of a reason of %d bytes %d are recorded", length, len(park.Because))
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 	o := poisoned(t, Settings{})
 	o.engine.park(o.engine.entry(web), "another reason")
 	if got := o.takeRecalls(); len(got) != 0 {
-		t.Errorf("while it is being set aside it recalls %v", got)
+		t.Errorf("a key that is being parked recalls %v, want nothing", got)
 	}
 	o.engine.Recalled(web, events.LanePark, Past{Sequence: 3}, nil)
 	o.take(events.LanePark)
@@ -217,11 +217,11 @@ func TestARecordThatIsOvertakenIsStoredBehindTheOther(t *testing.T) {
 	nothing := o.engine.Tally().Nothing
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 0, 0, ""))
 	if o.engine.Tally().Nothing != nothing {
-		t.Error("it has a turn while it is being set aside")
+		t.Error("a key has a turn while it is being parked")
 	}
 	o.answer(events.LanePark, 6, nil)
 	if got := o.engine.Tally(); got.Nothing != nothing+1 || got.Parked != 0 {
-		t.Errorf("what came meanwhile has had no turn: %+v", got)
+		t.Errorf("a change that came meanwhile has had no turn: %+v", got)
 	}
 }
 
@@ -232,14 +232,14 @@ func TestTheWaitsForARecordGrow(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		o.engine.Recalled(web, events.LanePark, Past{}, bus.ErrClosed)
 		if o.pass(wait - 1); len(o.recalls) != 0 {
-			t.Errorf("it is tried again before %v", wait)
+			t.Errorf("the record is tried again before %v", wait)
 		}
 		if o.pass(1); len(o.takeRecalls()) != 1 {
-			t.Errorf("it is not tried again after %v", wait)
+			t.Errorf("the record is not tried again after %v", wait)
 		}
 	}
 	if o.setAside(4); o.engine.entries[web].retries != 0 {
-		t.Errorf("when it is set aside there have been %d retries", o.engine.entries[web].retries)
+		t.Errorf("after the record there are %d retries, want 0", o.engine.entries[web].retries)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestAParkedKeyThatIsGivenAway(t *testing.T) {
 	o = poisoned(t, Settings{})
 	o.setAside(4)
 	if o.engine.Own(0); len(o.engine.Parked()) != 0 || len(o.engine.entries) != 0 {
-		t.Errorf("of another replica's key it says %v", o.engine.Parked())
+		t.Errorf("of a key of another replica these are parked: %v, want none", o.engine.Parked())
 	}
 }
 
@@ -276,7 +276,7 @@ func TestAKeyThatIsMendedHasItsAttempts(t *testing.T) {
 	}
 	for range 3 {
 		if breaks(4); len(o.recalls) != 0 {
-			t.Fatalf("after %d breaks it is being set aside", o.engine.Tally().Broken)
+			t.Fatalf("after %d breaks the key is being parked, want 4 in a row", o.engine.Tally().Broken)
 		}
 		version++
 		o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", version, 0, 0, ""))
@@ -290,10 +290,10 @@ func TestAKeyThatIsMendedHasItsAttempts(t *testing.T) {
 	o.setAside(1)
 	before := o.engine.Tally().Broken
 	if !o.engine.Unpark(web) {
-		t.Error("it cannot be tried again")
+		t.Error("Unpark does not try the key again")
 	}
 	if o.run(); o.engine.Tally().Broken != before+1 || len(o.engine.Parked()) != 0 {
-		t.Errorf("it was tried %d times", o.engine.Tally().Broken-before)
+		t.Errorf("the key was tried %d times, want once", o.engine.Tally().Broken-before)
 	}
 }
 

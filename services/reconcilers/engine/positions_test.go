@@ -135,15 +135,15 @@ func TestWhatIsAwaitedOfTheLastView(t *testing.T) {
 	for range 2 {
 		o.engine.awaitPositions(e, l, last)
 		if len(l.effects) != 2 || l.effects[0].Seen != 0 || l.effects[1].Seen != 1 || l.effects[1].Result.Ref.Kind != kinds.Pods.Name || len(o.engine.awaiting[kinds.Pods.Name]) != 1 {
-			t.Errorf("awaited are %+v", l.effects)
+			t.Errorf("the awaited effects are %+v", l.effects)
 		}
 	}
 	if o.engine.awaitPositions(e, l, nil); len(l.effects) != 1 || l.effects[0].Seen != 0 {
-		t.Errorf("of a turn that cannot be read %+v is awaited", l.effects)
+		t.Errorf("of a turn that cannot be read these effects are awaited: %+v, want one without a position", l.effects)
 	}
 	o.mark(kinds.Pods.Kind, "5", 9)
 	if o.engine.awaitPositions(e, l, &events.Turn{Seen: events.Position{kinds.Pods.Name: 9}}); len(l.effects) != 1 {
-		t.Errorf("of what has been folded %+v is awaited", l.effects)
+		t.Errorf("of a position that has been folded these effects are awaited: %+v, want one", l.effects)
 	}
 	if left := seen([]effect{{Effect: cache.Effect{Seen: 1}}, {}, {Effect: cache.Effect{Seen: 2}}}); len(left) != 2 || left[0].Seen != 1 || left[1].Seen != 2 {
 		t.Errorf("behind its outcome %+v are awaited", left)
@@ -186,7 +186,7 @@ func TestTheNewestVersionOfAnOutcome(t *testing.T) {
 		{of(7), ""}, {of(7, ""), ""}, {of(7, "5", "40", "6", ""), "40"}, {of(7, "5"), "5"}, {of(6, "5"), ""},
 	} {
 		if got := newest(c.outcome, 7); got != c.want {
-			t.Errorf("of %+v it is %q, want %q", c.outcome, got, c.want)
+			t.Errorf("the newest version in %+v is %q, want %q", c.outcome, got, c.want)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestWhichOutcomesAreForeign(t *testing.T) {
 		e.known, e.write.turn = true, 7
 		c.change(e)
 		if o.engine.recallForeign(e, &e.write, c.turn); e.known == c.is {
-			t.Errorf("%s: it is known: %t", what, e.known)
+			t.Errorf("%s: the key is known: %t, want %t", what, e.known, !c.is)
 		}
 	}
 }

@@ -14,6 +14,6 @@ func TestHowLongAKeyWasQueued(t *testing.T) {
 	o.now = o.now.Add(3 * time.Second)
 	o.engine.Advance(o.now)
 	if o.run(); !slices.Equal(waited, []time.Duration{3 * time.Second}) {
-		t.Errorf("it has waited for %v", waited)
+		t.Errorf("the key has waited for %v, want 3s", waited)
 	}
 }

@@ -52,7 +52,7 @@ func TestNothingIsKeptOfWhatAsksForNoTurn(t *testing.T) {
 	o.memory.Fold(kinds.ReplicaSets.Name, []events.Message{delta(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 1, 0, ""), 1)})
 	o.memory.View("toy", nil, func(s cache.Snapshot) {
 		if n := s.TakeChanges(); len(n.Keys)+len(n.Causes)+len(n.Unmapped) > 0 {
-			t.Errorf("it keeps %+v", n)
+			t.Errorf("a controller that watches keeps the changes %+v, want none", n)
 		}
 	})
 }

@@ -167,7 +167,7 @@ func TestWhatWaitsBehindOthersIsNoOrphan(t *testing.T) {
 		}
 		o.attend(21*time.Second, 8) // until the writers have room, without having turn 10 in flight
 		if got := o.takeRecalls(); len(got) == 0 {
-			t.Errorf("%s: it is an orphan by now, and it is not recalled", name)
+			t.Errorf("%s: the turn is an orphan by now, and is not recalled", name)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestATurnIsWatchedOnce(t *testing.T) {
 		o.engine.watchOutcome(e, events.LaneWrite)
 		o.engine.watchOutcome(e, events.LaneWrite)
 		if n := o.engine.timers.Len(); e.write.watched != c.watched || n != c.timers || o.engine.Working() != (c.timers > 0) {
-			t.Errorf("%s: it is watched: %t, by %d timers, and is work: %t", what, e.write.watched, n, o.engine.Working())
+			t.Errorf("%s: the lane is watched: %t, by %d timers, and counts as work: %t", what, e.write.watched, n, o.engine.Working())
 		}
 	}
 }
@@ -296,7 +296,7 @@ func TestASuspicionThatCouldNotBeLookedInto(t *testing.T) {
 	o.attend(21 * time.Second)
 	o.recalled(underWay(10), Past{})
 	if o.take(events.LaneWrite).Repeats != 10 || o.engine.Storing() != 1 {
-		t.Errorf("it waits for %d answers", o.engine.Storing())
+		t.Errorf("after the repeat the engine waits for %d answers, want 1", o.engine.Storing())
 	}
 	// A key that wants something is recalled as soon as another replica was faster.
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 0, ""))

@@ -35,18 +35,18 @@ func TestWhatThereIsIsAskedAboutOnce(t *testing.T) {
 	o.engine.Open(kinds.Nodes.Name)
 	o.engine.Open(kinds.Pods.Name)
 	if len(o.engine.entries) > 0 || o.engine.HasOpened() || o.engine.Busy() || o.engine.Step() {
-		t.Errorf("before all has been read %v are asked about", o.known())
+		t.Errorf("before all kinds are read the engine asks about %v, want nothing", o.known())
 	}
 	o.engine.Open(kinds.ReplicaSets.Name)
 	if !cmp.Equal(o.known(), []string{"web"}) || !o.engine.HasOpened() || !o.engine.Busy() || !o.engine.entries[web].first {
-		t.Errorf("when all has been read %v are asked about", o.known())
+		t.Errorf("when all kinds are read the engine asks about %v, want web", o.known())
 	}
 	if !o.engine.Step() || o.engine.Step() || o.engine.Busy() {
-		t.Error("it has another key than the one")
+		t.Error("the engine has more keys than the one")
 	}
 	o.engine.Shut(kinds.ReplicaSets.Name)
 	if !o.engine.HasOpened() {
-		t.Error("what has seen all is not awake while a kind is read again")
+		t.Error("an engine that has seen all counts as shut while a kind is read again")
 	}
 }
 
@@ -57,23 +57,23 @@ func TestSinceWhenKindsAreRead(t *testing.T) {
 	o.pass(time.Second)
 	o.engine.Shut(kinds.ReplicaSets.Name)
 	if !o.engine.shutSince.Equal(epoch) {
-		t.Errorf("it waits since %v", o.engine.shutSince)
+		t.Errorf("the engine is shut since %v, want since the beginning", o.engine.shutSince)
 	}
 	o.engine.Open(kinds.Pods.Name)
 	o.engine.Open(kinds.Nodes.Name)
 	if !o.engine.freedAt.IsZero() {
-		t.Error("it waits no longer while a kind is read")
+		t.Error("the engine is free while a kind is being read")
 	}
 	o.engine.Open(kinds.ReplicaSets.Name)
 	if !o.engine.freedAt.Equal(o.now) {
-		t.Errorf("it waits no longer since %v", o.engine.freedAt)
+		t.Errorf("the engine is free since %v, want since now", o.engine.freedAt)
 	}
 	o.pass(time.Second)
 	if o.engine.Open(kinds.ReplicaSets.Name); !o.engine.freedAt.Equal(o.now.Add(-time.Second)) {
-		t.Error("it says that it waited for a kind that was open")
+		t.Error("opening a kind that is open counts as a wait")
 	}
 	if o.engine.Shut(kinds.Pods.Name); !o.engine.shutSince.Equal(o.now) {
-		t.Errorf("it waits again since %v", o.engine.shutSince)
+		t.Errorf("the engine is shut again since %v, want since now", o.engine.shutSince)
 	}
 }
 
@@ -87,10 +87,10 @@ func TestANewEpochAsksForWhatItChanges(t *testing.T) {
 	o.run()
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("b", "db", 2), 0), 1)
 	if !o.engine.shut[kinds.Pods.Name] || !o.engine.listingEpoch[kinds.Pods.Name] || !cmp.Equal(o.known(), []string{"db"}) {
-		t.Errorf("in the middle of the new epoch it is shut for %v, and knows %v", o.engine.shut, o.known())
+		t.Errorf("in the middle of the new epoch the engine is shut for %v and knows %v, want pods, and db", o.engine.shut, o.known())
 	}
 	if o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "3", 0), 1); len(o.engine.shut)+len(o.engine.listingEpoch) > 0 || o.engine.epochs[kinds.Pods.Name] != 1 {
-		t.Errorf("when it has been told it is shut for %v", o.engine.shut)
+		t.Errorf("when the new epoch is complete the engine is shut for %v, want nothing", o.engine.shut)
 	}
 	if n := o.engine.Tally().Nothing; n != 2 {
 		t.Errorf("%d turns, want one of each key that a change asks for", n)
@@ -108,7 +108,7 @@ func TestWhatBeginsNoEpoch(t *testing.T) {
 	o.memory.Follow(kinds.Nodes.Kind)
 	o.tell(kinds.Nodes.Kind, delta(kinds.Nodes.Kind, events.Is, aPod("n", "", 4), 0), 7)
 	if len(o.engine.shut)+len(o.engine.listingEpoch) > 0 || o.engine.skew.epoch != 1 {
-		t.Errorf("it is shut for %v, in epoch %d", o.engine.shut, o.engine.skew.epoch)
+		t.Errorf("the engine is shut for %v in epoch %d, want nothing, and 1", o.engine.shut, o.engine.skew.epoch)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestAnEpochOfAKindThatIsBeingRead(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 1)
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "3", 0), 1)
 	if !o.engine.shut[kinds.Pods.Name] || len(o.engine.listingEpoch) > 0 || o.engine.skew != (epochSkew{}) {
-		t.Errorf("it is shut for %v, and in %+v", o.engine.shut, o.engine.skew)
+		t.Errorf("the engine is shut for %v, with the skew %+v; want pods, and none", o.engine.shut, o.engine.skew)
 	}
 	o.engine.Open(kinds.Pods.Name)
 	if o.engine.epochs[kinds.Pods.Name] != 1 {
@@ -139,10 +139,10 @@ func TestAKindThatIsForgottenInTheMiddleOfAnEpoch(t *testing.T) {
 	o.tell(kinds.Pods.Kind, delta(kinds.Pods.Kind, events.Is, aPod("a", "web", 1), 0), 1)
 	o.tell(kinds.Pods.Kind, markAt(kinds.Pods.Kind, "3", 0), 1)
 	if !o.engine.shut[kinds.Pods.Name] || !cmp.Equal(o.known(), []string{"db"}) {
-		t.Errorf("before it has been read it is shut for %v, and knows %v", o.engine.shut, o.known())
+		t.Errorf("before the kind is read the engine is shut for %v and knows %v, want pods, and db", o.engine.shut, o.known())
 	}
 	if o.engine.Open(kinds.Pods.Name); !cmp.Equal(o.known(), []string{"db", "web"}) {
-		t.Errorf("when it has been read it knows %v", o.known())
+		t.Errorf("when the kind is read the engine knows %v, want db and web", o.known())
 	}
 }
 
@@ -155,15 +155,15 @@ func TestAForgottenKindShutsAndDoubts(t *testing.T) {
 	e.known, e.write.turn, e.write.outcome, e.status.turn, e.status.outcome = true, 7, 7, 8, 8
 	o.engine.Forgot(kinds.Pods.Name, []events.Key{{Namespace: "default", Name: "db"}})
 	if !o.engine.shut[kinds.Pods.Name] || e.known || e.write.outcome != 0 || e.status.outcome != 0 || !cmp.Equal(o.known(), []string{"db", "web"}) {
-		t.Errorf("it is shut for %v, knows %v, and of one %+v", o.engine.shut, o.known(), e)
+		t.Errorf("the engine is shut for %v and knows %v, with the entry %+v; want it not known any more", o.engine.shut, o.known(), e)
 	}
 	if w := o.engine.whyShut(epoch); w.condition != report.CacheInconsistent {
-		t.Errorf("it waits because of %s", w.condition)
+		t.Errorf("the engine is shut because of %s, want CacheInconsistent", w.condition)
 	}
 	o.engine.Open(kinds.Pods.Name)
 	o.engine.Shut(kinds.Pods.Name)
 	if w := o.engine.whyShut(epoch); w.condition != report.NotRead {
-		t.Errorf("when it is read for another reason it waits because of %s", w.condition)
+		t.Errorf("when the kind is read for another reason the engine is shut because of %s, want NotRead", w.condition)
 	}
 }
 
@@ -201,7 +201,7 @@ func TestAKindThatIsReadAgainIsLookedAtWhole(t *testing.T) {
 	}
 	o.engine.Folded(kinds.Pods.Name)
 	if o.engine.Open(kinds.Pods.Name); len(e.write.effects) > 0 {
-		t.Errorf("what is there is awaited: %+v", e.write.effects)
+		t.Errorf("effects that have come are awaited: %+v", e.write.effects)
 	}
 }
 
@@ -231,17 +231,17 @@ func TestWhatCannotBeReadIsSetAsideWhenAllIsAskedAbout(t *testing.T) {
 		}
 	}
 	if want := []string{"a", "b", "c", "y", "z"}; !cmp.Equal(parking, want) || len(o.recalls) != 5 || !o.engine.entries[web].dirty {
-		t.Errorf("set aside are %v, want %v", parking, want)
+		t.Errorf("the keys that are being parked are %v, want %v", parking, want)
 	}
 	_, unread := o.engine.keys()
 	if !slices.IsSortedFunc(unread, func(a, b cache.Unmapped) int { return a.Ref.Compare(b.Ref) }) || len(unread) != 5 || unread[0].Version != "3" || unread[4].Version != "1" {
-		t.Errorf("what cannot be told is %+v", unread)
+		t.Errorf("the objects that cannot be mapped are %+v, want 5 in order", unread)
 	}
 	if keys, unread := o.engine.keys(kinds.ReplicaSets.Name); !cmp.Equal(keys, []events.Key{web}) || len(unread) != 2 {
-		t.Errorf("of the sets these are %v, and %d cannot be told", keys, len(unread))
+		t.Errorf("of ReplicaSets the keys are %v, and %d cannot be mapped; want web, and 2", keys, len(unread))
 	}
 	if keys, unread := o.engine.keys(kinds.Nodes.Name); len(keys)+len(unread) != 0 {
-		t.Errorf("of a kind that is not read these are %v, %v", keys, unread)
+		t.Errorf("of a kind that is not read the keys are %v, %v; want none", keys, unread)
 	}
 }
 

@@ -30,10 +30,10 @@ func TestTheReportsOfASilentControllerAreNotRecalled(t *testing.T) {
 	o.none() // the outcome of turn 9 is to come
 	o.outcome(events.LaneWrite, 9)
 	if turn := o.take(events.LaneWrite); turn.expect != 9 {
-		t.Errorf("stored behind %d", turn.expect)
+		t.Errorf("the turn is stored after %d, want 9", turn.expect)
 	}
 	if got := o.takeRecalls(); len(got) > 0 {
-		t.Errorf("it recalls %v once more", got)
+		t.Errorf("the engine recalls %v once more, want nothing", got)
 	}
 }
 
@@ -42,10 +42,10 @@ func TestASilentControllerMayNotReport(t *testing.T) {
 	o := speechless(t)
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 1, "")) // one pod too many is in its status
 	if got := o.engine.Tally().Broken; got != 1 {
-		t.Errorf("its word was broken %d times, want once", got)
+		t.Errorf("the promise was broken %d times, want once", got)
 	}
 	if got := o.takeRecalls(); len(got) > 0 {
-		t.Errorf("it recalls %v", got)
+		t.Errorf("the engine recalls %v, want nothing", got)
 	}
 	o.none()
 }

@@ -13,13 +13,13 @@ func TestMeasuresByDefault(t *testing.T) {
 	s := Settings{}.filled()
 	if s.Pace != 50*time.Millisecond || s.Progress != 500*time.Millisecond || s.Patience != 2*time.Second || s.Orphan != 10*time.Second || s.Attempts != 5 ||
 		s.Backoff != events.FirstBackoff || s.MaxBackoff != events.LongestBackoff || LongWait != 10*time.Second {
-		t.Errorf("by default it is %+v", s)
+		t.Errorf("the default settings are %+v", s)
 	}
 	if s := (Settings{Pace: -1}).filled(); s.Pace != 0 || s.Progress != 0 {
-		t.Errorf("without a pace it is %+v", s)
+		t.Errorf("without a pace the settings are %+v", s)
 	}
 	if s := (Settings{Pace: 1, Progress: 2, Patience: 3, Orphan: 4, Attempts: 5, Backoff: 6, MaxBackoff: 7}).filled(); s.Pace != 1 || s.Progress != 2 || s.Patience != 3 || s.Orphan != 4 || s.Backoff != 6 || s.MaxBackoff != 7 {
-		t.Errorf("what was said is %+v", s)
+		t.Errorf("the given settings have become %+v", s)
 	}
 }
 
@@ -31,7 +31,7 @@ func TestKeysThatHaveNoTurn(t *testing.T) {
 	o.engine.Ask(web)
 	o.run()
 	if got := o.engine.Tally(); got.Broken != before.Broken || o.engine.entries[web].parking == "" {
-		t.Errorf("while it is being parked it has a turn: %+v", got)
+		t.Errorf("a key that is being parked has a turn: %+v", got)
 	}
 	o = open(t, Settings{})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
@@ -41,7 +41,7 @@ func TestKeysThatHaveNoTurn(t *testing.T) {
 	nothing := o.engine.Tally().Nothing
 	o.run()
 	if o.engine.Tally().Nothing != nothing || !e.requeueTime.Equal(e.until) {
-		t.Errorf("before its time it has a turn; it is looked at in %v", e.requeueTime.Sub(o.now))
+		t.Errorf("a key has a turn before its time; the next look is in %v", e.requeueTime.Sub(o.now))
 	}
 	o.pass(time.Hour)
 	if o.engine.Tally().Nothing != nothing+1 {
@@ -92,7 +92,7 @@ func TestWhatAnActWaitsFor(t *testing.T) {
 			e.status.turn = 7
 		}
 		if got := o.engine.mayWrite(e); got != c.may || e.mayReport() == c.status {
-			t.Errorf("%s: it may act: %t, and report: %t", what, got, e.mayReport())
+			t.Errorf("%s: the key may write: %t, want %t; and report: %t", what, got, c.may, e.mayReport())
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestInDoubtWhatIsUnderWayIsRecalled(t *testing.T) {
 		c.change(e)
 		o.engine.Invalidate()
 		if e.mustRecall != c.again || e.dirty != c.again || e.known {
-			t.Errorf("%s: it is asked for: %t, known: %t", what, e.mustRecall, e.known)
+			t.Errorf("%s: the key is recalled: %t, want %t; known: %t", what, e.mustRecall, c.again, e.known)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func traveller(t *testing.T) (o *office, stages *[]string) {
 func TestEveryHopIsMeasured(t *testing.T) {
 	o, stages := traveller(t)
 	if got := o.engine.Backlog()[kinds.ReplicaSets.Name]; got.Sequence != 1 || !got.Stored.Equal(epoch.Add(-time.Hour)) {
-		t.Errorf("what waits longest is %+v", got)
+		t.Errorf("the change that waits longest is %+v, want 1, stored an hour ago", got)
 	}
 	o.pass(time.Second)
 	o.recalled(Past{}, Past{})
@@ -73,7 +73,7 @@ func TestWhatTheFenceWaitsFor(t *testing.T) {
 	o := begun(t, Settings{Held: func(kind kinds.Name) { held = append(held, kind) }})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 2, 2, 1, ""))
 	if len(held) > 0 {
-		t.Errorf("before the outcome it waits for %v", held)
+		t.Errorf("before the outcome the key waits for %v, want no kind", held)
 	}
 	o.recallTellNothing()
 	o.outcome(events.LaneWrite, 10, created("p", "5"))
@@ -81,7 +81,7 @@ func TestWhatTheFenceWaitsFor(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 3, 2, 0, ""))
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 4, 3, 0, ""))
 	if len(held) == 0 || held[0] != kinds.Pods.Name {
-		t.Errorf("it waits for %v, and should for pods", held)
+		t.Errorf("the key waits for %v, want pods", held)
 	}
 }
 
@@ -181,7 +181,7 @@ func TestAKeyThatWaitsIsToldOnce(t *testing.T) {
 	} {
 		held = nil
 		if o.engine.reportHeld(&entry{write: lane{effects: c.write}, status: lane{effects: c.status}}); !slices.Equal(held, c.want) {
-			t.Errorf("%s: it waits for %v, want %v", what, held, c.want)
+			t.Errorf("%s: the key waits for %v, want %v", what, held, c.want)
 		}
 	}
 }

@@ -21,10 +21,10 @@ func (o *office) stalls(lasted time.Duration, condition report.Condition, detail
 	o.pass(1)
 	s, stalled := o.engine.Stall()
 	if !stalled || s.Condition != condition || s.Detail != detail || s.Controller != "toy" || !s.Since.Equal(o.now.Add(-report.StallAfter)) {
-		o.t.Errorf("at %v it says %+v (stalled: %t), want %s about %q since 30 s ago", o.now, s, stalled, condition, detail)
+		o.t.Errorf("at %v the stall is %+v (%t), want %s about %q since 30 s ago", o.now, s, stalled, condition, detail)
 	}
 	if !o.engine.Working() {
-		o.t.Error("it says that it has no work")
+		o.t.Error("Working is false, want that the engine has work")
 	}
 }
 
@@ -42,7 +42,7 @@ func TestAnEngineAtRestDoesNotStall(t *testing.T) {
 	o.pass(time.Hour)
 	o.flows()
 	if o.engine.Working() {
-		t.Error("it says that it has work")
+		t.Error("Working is true, want that the engine has no work")
 	}
 }
 
@@ -144,7 +144,7 @@ func TestABusThatRefusesTurnsStalls(t *testing.T) {
 		o.pass(time.Second)
 	}
 	if s, stalled := o.engine.Stall(); !stalled || s.Condition != report.BusRefuses || s.Detail != full.Error() {
-		t.Errorf("it says %+v (%t)", s, stalled)
+		t.Errorf("the stall is %+v (%t), want that the bus refuses because it is full", s, stalled)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestWhatIsWork(t *testing.T) {
 	} {
 		d := open(t, Settings{}).engine
 		if c.change(d); d.Working() != c.is {
-			t.Errorf("%s: it has work: %t", what, !c.is)
+			t.Errorf("%s: Working is %t, want %t", what, !c.is, c.is)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestWhatAKeyWants(t *testing.T) {
 		"nothing, though it is watched":     {entry{write: lane{turn: 7, outcome: 7, watched: true}}, false},
 	} {
 		if c.entry.wants() != c.wants {
-			t.Errorf("%s: %t", what, !c.wants)
+			t.Errorf("%s: the entry wants something: %t, want %t", what, !c.wants, c.wants)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestSinceWhenThereIsWork(t *testing.T) {
 	d := open(t, Settings{}).engine
 	d.now = epoch.Add(time.Hour)
 	if since, some := d.work(); some || !since.Equal(d.now) {
-		t.Errorf("of nothing there is work since %v", since)
+		t.Errorf("with nothing to do there is work since %v", since)
 	}
 	for n, called := range []string{"c", "a", "b", "at rest"} {
 		e := d.entry(events.Key{Name: called})
@@ -257,7 +257,7 @@ func TestSinceWhenTheBusRefuses(t *testing.T) {
 		o.now = o.now.Add(time.Second)
 		o.engine.Advance(o.now)
 		if o.engine.recordReply(&r, err); !errors.Is(r.err, want.err) || want.err != nil && !r.since.Equal(want.since) || !o.engine.repliedAt.Equal(o.now) {
-			t.Errorf("it has refused since %v: %v; it answered at %v", r.since, r.err, o.engine.repliedAt)
+			t.Errorf("the bus refuses since %v: %v; it answered at %v", r.since, r.err, o.engine.repliedAt)
 		}
 	}
 	first, second := errors.New("full"), errors.New("away")
@@ -279,7 +279,7 @@ func TestWhyAnEngineIsShut(t *testing.T) {
 		is := func(want report.Condition) {
 			t.Helper()
 			if w := d.whyShut(epoch); w.condition != want || !slices.Equal(w.about, []string{"events", "nodes", "pods", "the kinds that there are"}) || !w.since.Equal(epoch) {
-				t.Fatalf("it says %+v, want %s", w, want)
+				t.Fatalf("the engine is shut with %+v, want %s", w, want)
 			}
 		}
 		is(report.NotRead)
@@ -316,7 +316,7 @@ func TestSinceWhenAShutEngineWaits(t *testing.T) {
 		}
 		waits := d.waits()
 		if c.want == 0 && len(waits) != 0 || c.want > 0 && (len(waits) != 1 || waits[0].condition != report.NotRead || !waits[0].since.Equal(at(c.want))) {
-			t.Errorf("%s: it waits for %+v", what, waits)
+			t.Errorf("%s: the waits are %+v", what, waits)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func TestWhyAViewIsUnclear(t *testing.T) {
 			o.engine.heldSince = epoch.Add(-time.Minute)
 			o.engine.inconsistent = []*entry{{}}
 			if w := o.engine.waits(); len(w) != 1 || w[0].condition != c.condition || !slices.Equal(w[0].about, c.about) || !w[0].since.Equal(epoch.Add(-time.Minute)) {
-				t.Fatalf("%s: it waits for %+v", what, w)
+				t.Fatalf("%s: the waits are %+v", what, w)
 			}
 		}
 	}
@@ -383,14 +383,14 @@ func TestWhatHoldsSingleKeys(t *testing.T) {
 	d.inconsistent = []*entry{add("inconsistent", -time.Hour, under)}
 	all := d.keyHolds()
 	if len(all) != 2 {
-		t.Fatalf("they wait under %+v", all)
+		t.Fatalf("the keys wait under %+v, want two conditions", all)
 	}
 	for i, want := range []wait{
 		{report.NoOutcome, epoch.Add(time.Second), []string{"no writer says that it is there"}},
 		{report.NotSeen, epoch.Add(4 * time.Second), []string{"pods", "replicasets.apps"}},
 	} {
 		if got := all[i]; got.condition != want.condition || !got.since.Equal(want.since) || !slices.Equal(got.about, want.about) {
-			t.Errorf("they wait under %+v, want %+v", got, want)
+			t.Errorf("the keys wait under %+v, want %+v", got, want)
 		}
 	}
 	for since, there := range map[time.Duration]bool{MaxHeartbeatAge: true, MaxHeartbeatAge + 1: false} {

@@ -66,7 +66,7 @@ func TestATurnNamesWhatItRestsOn(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	turn := o.take(events.LaneWrite)
 	if o.in(t, "the turn", turn.Turn, 2); len(turn.Triggers) != 2 {
-		t.Errorf("it names %+v", turn.Triggers)
+		t.Errorf("the turn names the causes %+v, want 2", turn.Triggers)
 	}
 	o.answer(events.LaneWrite, 10, nil)
 	o.engine.Folded(kind.Name)
@@ -170,7 +170,7 @@ func TestWhatTheSpansOfAnswersSay(t *testing.T) {
 	o = open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
 	o.tracedAs(1, "lies", 1)
 	if s := r.Named(question); len(s) != 1 || s[0].Failure != "broken" {
-		t.Errorf("of a promise that is broken the spans are %+v", r.Spans())
+		t.Errorf("with a broken promise the spans are %+v, want one that says so", r.Spans())
 	}
 	r.Reset()
 	o = open(t, Settings{Trace: r.Tracer("r", trace.Options{})})
@@ -215,7 +215,7 @@ func TestAFirstLookIsSampledByItsLabels(t *testing.T) {
 	o.recalled(Past{}, Past{})
 	o.take(events.LaneWrite)
 	if len(causes) != 1 || causes[0].Labels["app"] != "web" || causes[0].Kind != string(kinds.ReplicaSets.Name) {
-		t.Errorf("it goes by %+v", causes)
+		t.Errorf("the question is sampled by %+v, want by the labels of web", causes)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestAWakeAsksForATurn(t *testing.T) {
 		e := o.engine.entries[web]
 		want := events.Trigger{Stream: subject.WakeStream, Sequence: 7, Trace: by}
 		if !slices.Equal(e.Triggers, []events.Trigger{want}) || !e.dirty || e.Rank != workqueue.AfterChange || e.first != (by.Parent == "") {
-			t.Errorf("it wants a turn: %t, because of %v; it may begin a trace: %t", e.dirty, e.Triggers, e.first)
+			t.Errorf("the key wants a turn: %t, because of %v; it may begin a trace: %t", e.dirty, e.Triggers, e.first)
 		}
 		o.engine.Wake(8, events.Wake{Controller: "toy", Key: web, Trace: events.Trace{Parent: "q"}})
 		if e.first != (by.Parent == "") {
@@ -39,11 +39,11 @@ func TestSinceWhenAChangeWaits(t *testing.T) {
 	for _, c := range []struct{ stored, want int }{{5, 5}, {7, 5}, {3, 3}} {
 		e.addCauses(cache.Causes{Triggers: []events.Trigger{{Sequence: uint64(c.stored)}}, Oldest: []cache.Backlog{{Kind: "pods", Sequence: uint64(c.stored), Stored: at(c.stored)}}})
 		if !e.since.Equal(at(c.want)) {
-			t.Errorf("after one of minute %d it waits since %v", c.stored, e.since)
+			t.Errorf("after a change of minute %d the key waits since %v, want since the oldest", c.stored, e.since)
 		}
 	}
 	if len(e.Triggers) != 3 || !slices.Equal(e.Oldest, []cache.Backlog{{Kind: "pods", Sequence: 3, Stored: at(3)}}) {
-		t.Errorf("it waits for %v, because of %v", e.Oldest, e.Triggers)
+		t.Errorf("the key waits for %v, because of %v", e.Oldest, e.Triggers)
 	}
 }
 
@@ -58,7 +58,7 @@ func tornPod(t *testing.T) (o *office, key events.Key) {
 	o.take(events.LanePark)
 	o.engine.Stored(key, events.LanePark, 1, nil)
 	if o.takeRecalls(); len(o.engine.Parked()) != 1 {
-		t.Fatal("nothing is set aside")
+		t.Fatal("the key is not parked")
 	}
 	return o, key
 }
@@ -70,20 +70,20 @@ func TestAMessageThatIsSetAsideIsRestored(t *testing.T) {
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("other", 1, 0, 0, ""))
 	o.engine.Folded(kinds.Pods.Name)
 	if o.run(); len(o.engine.Parked()) != 1 || len(o.takeRecalls()) != 0 {
-		t.Error("it is tried again although nothing of it has changed")
+		t.Error("the key is tried again although its object has not changed")
 	}
 	torn := aPod("p", "web", 2)
 	torn.Annotations = map[string]string{"toy": "maps-badly"}
 	o.change(kinds.Pods.Kind, events.Is, torn)
 	if len(o.engine.Parked()) != 1 || o.engine.entries[key].version != "2" {
-		t.Errorf("of a version that cannot be mapped either, parked are %v", o.engine.Parked())
+		t.Errorf("with a version that cannot be mapped either, the parked keys are %v, want it", o.engine.Parked())
 	}
 	o, _ = tornPod(t)
 	nothing := o.engine.Tally().Nothing
 	o.memory.Dealt(kinds.Pods.Name, 2) // the change itself asks for nothing
 	o.change(kinds.Pods.Kind, events.Is, aPod("p", "web", 2))
 	if len(o.engine.Parked()) != 0 || o.engine.Tally().Nothing != nothing+1 {
-		t.Errorf("of a version that can be mapped, parked are %v, and there were %d turns", o.engine.Parked(), o.engine.Tally().Nothing-nothing)
+		t.Errorf("with a version that can be mapped, the parked keys are %v after %d turns, want none after 1", o.engine.Parked(), o.engine.Tally().Nothing-nothing)
 	}
 	o = open(t, Settings{})
 	damaged := delta(kinds.Pods.Kind, events.Is, aPod("p", "web", 1), 1)
@@ -93,10 +93,10 @@ func TestAMessageThatIsSetAsideIsRestored(t *testing.T) {
 	o.engine.Recalled(key, events.LanePark, Past{}, nil)
 	o.engine.Stored(key, events.LanePark, 1, nil)
 	if len(o.engine.Parked()) != 1 {
-		t.Error("what cannot be read is not set aside")
+		t.Error("an object that cannot be read is not parked")
 	}
 	if o.change(kinds.Pods.Kind, events.Gone, aPod("p", "web", 2)); len(o.engine.Parked()) != 0 {
-		t.Errorf("of an object that has gone, parked are %v", o.engine.Parked())
+		t.Errorf("of an object that is gone these are parked: %v, want none", o.engine.Parked())
 	}
 }
 
@@ -120,11 +120,11 @@ func TestWhatAnObjectIsMappedTo(t *testing.T) {
 	} {
 		keys, reason, version := o.engine.mapped(podOf(called))
 		if len(keys) != want.keys || (reason != "") != want.reason || version != want.version {
-			t.Errorf("%s: %v, %q, version %q", called, keys, reason, version)
+			t.Errorf("%s: the keys are %v, because of %q, of version %q", called, keys, reason, version)
 		}
 	}
 	if keys, reason, version := o.engine.mapped(events.Ref{Kind: kinds.Nodes.Name, Name: "n"}); keys != nil || reason != "" || version != "" {
-		t.Errorf("of a kind that is not read: %v, %q, version %q", keys, reason, version)
+		t.Errorf("of a kind that is not read the keys are %v, because of %q, of version %q; want none", keys, reason, version)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestATurnThatWantsNothingWentWell(t *testing.T) {
 	o := open(t, Settings{Answered: func(code int, took time.Duration) { codes = append(codes, code) }})
 	o.change(kinds.ReplicaSets.Kind, events.Is, aSet("web", 1, 0, 0, ""))
 	if !slices.Equal(codes, []int{200}) {
-		t.Errorf("it is told as %v", codes)
+		t.Errorf("the outcome is measured with the codes %v, want 200", codes)
 	}
 }
 
@@ -152,12 +152,12 @@ func TestWhichTraceATurnGoesOn(t *testing.T) {
 	} {
 		c := cache.Causes{Triggers: triggers}
 		if got := traceOf(c.Triggers).Parent; got != want {
-			t.Errorf("of %v it is %q, want %q", triggers, got, want)
+			t.Errorf("the trace of %v is %q, want %q", triggers, got, want)
 		}
 	}
 	e := &entry{}
 	if e.newest() != (events.Trigger{}) {
-		t.Error("of nothing there is a newest")
+		t.Error("an entry without triggers has a newest one")
 	}
 	for i := range uint64(4) {
 		e.addTrigger(events.Trigger{Sequence: i})

@@ -80,10 +80,10 @@ func TestAWakeThatIsOverdueIsARetry(t *testing.T) {
 	for _, wait := range []time.Duration{time.Second, 2 * time.Second} {
 		before := o.engine.Tally().Nothing
 		if o.pass(wait - 1); o.engine.Tally().Nothing != before {
-			t.Errorf("it is asked again before %v", wait)
+			t.Errorf("the key is asked again before %v", wait)
 		}
 		if o.pass(1); o.engine.Tally().Nothing != before+1 {
-			t.Errorf("it is not asked again after %v", wait)
+			t.Errorf("the key is not asked again after %v", wait)
 		}
 	}
 	says.Retry = false
@@ -179,10 +179,10 @@ func TestWhatGoesOutTogether(t *testing.T) {
 		o, says := scripted(t, Settings{}, nil)
 		*says = c.decision
 		if o.decides(); !slices.Equal(o.lanes(), c.want) || o.engine.Tally().Shut != c.shut {
-			t.Errorf("%s: stored are %v, held back %d times", what, o.lanes(), o.engine.Tally().Shut)
+			t.Errorf("%s: stored are %v, and %d were held back; want %v, %d", what, o.lanes(), o.engine.Tally().Shut, c.want, c.shut)
 		}
 		if e := o.engine.entries[web]; e.dirty != (c.shut > 0) {
-			t.Errorf("%s: it wants a turn: %t", what, e.dirty)
+			t.Errorf("%s: the key wants a turn: %t, want %t", what, e.dirty, c.shut > 0)
 		}
 	}
 }
@@ -228,7 +228,7 @@ func TestWhatATurnRemembers(t *testing.T) {
 	o.decides()
 	turn, e := o.take(events.LaneWrite), o.engine.entries[web]
 	if len(turn.Shapes) != 1 || turn.Commands[0].Body != nil {
-		t.Errorf("its commands are not packed: %+v", turn.Commands)
+		t.Errorf("the commands are not packed: %+v", turn.Commands)
 	}
 	if e.write.tried != "1" || e.write.saw[kinds.Pods.Name] != 1 || !e.write.storing.Equal(epoch) || !e.since.IsZero() || e.retries != 0 || o.engine.Storing() != 1 {
 		t.Errorf("the lane is %+v; it waits since %v", e.write, e.since)
@@ -246,14 +246,14 @@ func TestWhatATurnRemembers(t *testing.T) {
 	o.take(events.LaneWrite)
 	o.answer(events.LaneWrite, 10, nil)
 	if b := o.engine.Backlog(); len(b) != 0 || len(e.Triggers) != 0 || !e.since.IsZero() || !o.engine.decidedAt.Equal(o.now) {
-		t.Errorf("when it is stored %v waits, because of %v", b, e.Triggers)
+		t.Errorf("when the turn is stored %v still waits, because of %v", b, e.Triggers)
 	}
 	// A decision without commands is a decision, too.
 	*says = reconcile.Nothing("all is well")
 	o.pass(time.Second)
 	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Unchanged})
 	if !o.engine.decidedAt.Equal(o.now) {
-		t.Errorf("it last decided at %v", o.engine.decidedAt)
+		t.Errorf("the last decision was at %v, want now", o.engine.decidedAt)
 	}
 }
 
@@ -268,15 +268,15 @@ func TestATurnThatIsNotStoredBeganNoTrace(t *testing.T) {
 	o.take(events.LaneWrite)
 	e := o.engine.entries[web]
 	if e.first || !e.round.first {
-		t.Errorf("while it is stored the next one may begin a trace: %t", e.first)
+		t.Errorf("while a turn is stored the next may begin a trace: %t, want false", e.first)
 	}
 	if o.answer(events.LaneWrite, 0, bus.ErrOvertaken); !e.first {
-		t.Error("after it was overtaken the next one begins no trace")
+		t.Error("after a turn was overtaken the next begins no trace")
 	}
 	o.recalled(Past{}, Past{})
 	o.take(events.LaneWrite)
 	if o.answer(events.LaneWrite, 10, nil); e.first {
-		t.Error("after it was stored the next one begins another trace")
+		t.Error("after a turn was stored the next begins another trace")
 	}
 }
 
@@ -302,17 +302,17 @@ func TestAKeyIsInquiredAboutBeforeItIsDecidedAbout(t *testing.T) {
 	o.engine.entry(web).mustRecall = true
 	o.engine.Ask(web)
 	if o.run(); o.engine.Tally().Nothing != nothing || len(o.recalls) != 2 {
-		t.Errorf("it was decided about %d times, and recalled are %v", o.engine.Tally().Nothing-nothing, o.recalls)
+		t.Errorf("the key was decided about %d times, and recalled are %v; want 0, and both lanes", o.engine.Tally().Nothing-nothing, o.recalls)
 	}
 	o.engine.Ask(web)
 	o.run()
 	o.recalled(Past{}, Past{})
 	if o.engine.Tally().Nothing != nothing+1 || len(o.recalls) != 0 {
-		t.Errorf("it was decided about %d times", o.engine.Tally().Nothing-nothing)
+		t.Errorf("the key was decided about %d times, want once", o.engine.Tally().Nothing-nothing)
 	}
 	o.engine.Ask(web)
 	if o.run(); len(o.recalls) != 0 {
-		t.Error("it is recalled again")
+		t.Error("the key is recalled again")
 	}
 }
 
@@ -362,12 +362,12 @@ func TestWhenARoundIsOver(t *testing.T) {
 	o.engine.answerRound(&entry{}, true) // an answer for a round that is over
 	shut := o.engine.Tally().Shut
 	if o.answer(events.LaneStatus, 11, nil); e.round != nil || e.missed || o.engine.Tally().Nothing != nothing || o.engine.Tally().Shut != shut+1 {
-		t.Errorf("after it the round is %+v, and it was looked at %d times", e.round, o.engine.Tally().Shut-shut)
+		t.Errorf("after the answer the round is %+v, and the key was looked at %d times; want none and 1", e.round, o.engine.Tally().Shut-shut)
 	}
 	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Unchanged})
 	o.outcome(events.LaneStatus, 11, events.Result{Status: events.Unchanged})
 	if o.engine.Tally().Nothing == nothing {
-		t.Error("what was asked during the round has had no turn")
+		t.Error("a change that came during the round has had no turn")
 	}
 }
 
@@ -458,11 +458,11 @@ func TestWhatWaitsForItsTimeIsLookedAtThen(t *testing.T) {
 	o.outcome(events.LaneStatus, 11, events.Result{Status: events.Applied})
 	o.outcome(events.LaneWrite, 10, events.Result{Status: events.Failed})
 	if o.pass(time.Minute - 1); len(o.stored) != 0 {
-		t.Fatalf("before its time %v is stored", o.lanes())
+		t.Fatalf("before a minute is over %v is stored, want nothing", o.lanes())
 	}
 	o.pass(1)
 	if got := o.lanes(); !cmp.Equal(got, []events.Lane{events.LaneWrite}) {
-		t.Fatalf("after a minute %v is stored", got)
+		t.Fatalf("after a minute %v is stored, want a write turn", got)
 	}
 	o.take(events.LaneWrite)
 	o.answer(events.LaneWrite, 12, nil)

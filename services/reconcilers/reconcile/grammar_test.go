@@ -56,16 +56,16 @@ func TestObjectsAreSeenAsTheirTypes(t *testing.T) {
 		t.Errorf("the pod is %v, %t", p, ok)
 	}
 	if p, ok := Get(w, kinds.Pods, "ns", "x"); ok || p != nil {
-		t.Errorf("a pod that is not there is %v, %t", p, ok)
+		t.Errorf("Get of a missing pod is %v, %t", p, ok)
 	}
 	if p, ok := Get(w, kinds.Pods, "ns", "n"); ok || p != nil {
-		t.Errorf("what is no pod is %v, %t", p, ok)
+		t.Errorf("Get of another kind's object is %v, %t", p, ok)
 	}
 	for how, all := range map[string][]*corev1.Pod{
 		"list": List(w, kinds.Pods, ""), "children": ControlledBy(w, kinds.Pods, "u"), "orphans": Orphans(w, kinds.Pods, "ns"),
 	} {
 		if len(all) != 1 || all[0] != pod {
-			t.Errorf("%s: %v", how, all)
+			t.Errorf("%s: the pods are %v, want the one", how, all)
 		}
 	}
 }
@@ -305,15 +305,15 @@ func TestJoinedDecisionsAreAsTheirParts(t *testing.T) {
 	for n := range 4 {
 		parts := slices.Repeat([]Decision{write}, n)
 		if d := Join(parts...); d.Retry || d.Sure || d.ReportFirst || d.StatusBlind == (n > 0) || !d.Passing {
-			t.Errorf("of %d parts that only write it is %+v", n, d)
+			t.Errorf("%d parts that only write are joined to %+v", n, d)
 		}
 		all := write
 		all.Retry, all.Sure, all.ReportFirst, all.StatusBlind = true, true, true, true
 		if d := Join(append(parts, all)...); !d.Retry || !d.Sure || !d.ReportFirst || d.StatusBlind != (n == 0) {
-			t.Errorf("of %d parts and one that wants more it is %+v", n, d)
+			t.Errorf("%d parts and one that wants more are joined to %+v", n, d)
 		}
 		if d := Join(append([]Decision{all}, parts...)...); !d.Retry || !d.Sure || !d.ReportFirst || d.StatusBlind != (n == 0) {
-			t.Errorf("of one that wants more and %d parts it is %+v", n, d)
+			t.Errorf("one part that wants more and %d others are joined to %+v", n, d)
 		}
 	}
 	if LatestWake.YearDay() != 1 || LatestWake.Hour()+LatestWake.Minute()+LatestWake.Second()+LatestWake.Nanosecond() != 0 {

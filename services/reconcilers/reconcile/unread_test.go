@@ -24,34 +24,34 @@ func TestReads(t *testing.T) {
 	env := redact.MustParsePath(".spec.containers[*].env[*].value")
 	reader := reconcile.Description{Inputs: []reconcile.Input{reconcile.Own(kinds.Pods.Kind)}}
 	if reads, _ := reader.Reads(kinds.Pods.Name, env); reads {
-		t.Error("who only reads pods reads their environment")
+		t.Error("a controller that only reads pods reads their environment")
 	}
 	if reads, _ := reader.Reads(kinds.Pods.Name, redact.MustParsePath(".spec.containers[*]")); !reads {
-		t.Error("who reads pods does not read their containers")
+		t.Error("a controller that reads pods does not read their containers")
 	}
 	status := reader
 	status.Writes = reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.Pods.Name, Subresource: "status"}}
 	if reads, _ := status.Reads(kinds.Pods.Name, env); reads {
-		t.Error("who replaces the status writes the environment back")
+		t.Error("a controller that replaces the status writes the environment back")
 	}
 	for name, w := range map[string]reconcile.Write{"pods": {Verb: events.VerbUpdate, Kind: kinds.Pods.Name}, "anything": {Verb: events.VerbUpdate, Any: true}} {
 		writer := reader
 		writer.Writes = reconcile.Writes{w}
 		if reads, _ := writer.Reads(kinds.Pods.Name, env); !reads {
-			t.Errorf("who replaces %s does not write the environment back", name)
+			t.Errorf("a controller that replaces %s does not write the environment back", name)
 		}
 	}
 	bare := reconcile.Description{Inputs: []reconcile.Input{{Kind: kinds.ConfigMaps.Kind, Bare: true}}}
 	data := redact.MustParsePath(".data")
 	if reads, _ := bare.Reads(kinds.ConfigMaps.Name, data); reads {
-		t.Error("who reads that they are there reads ConfigMaps")
+		t.Error("a controller that reads ConfigMaps barely reads their data")
 	}
 	bare.Writes = reconcile.Writes{{Verb: events.VerbUpdate, Kind: kinds.ConfigMaps.Name}}
 	if reads, _ := bare.Reads(kinds.ConfigMaps.Name, data); !reads {
-		t.Error("who replaces what it only sees there writes nothing back")
+		t.Error("a controller that replaces ConfigMaps does not write their data back")
 	}
 	every := reconcile.Description{Inputs: []reconcile.Input{{Every: true, Kind: kinds.Pods.Kind}}}
 	if reads, _ := every.Reads(kinds.Pods.Name, env); reads {
-		t.Error("who reads the metadata of everything reads more")
+		t.Error("a controller that reads the metadata of every kind reads more")
 	}
 }

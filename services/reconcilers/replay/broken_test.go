@@ -90,7 +90,7 @@ func TestARecordThatCannotBeReadEndsIt(t *testing.T) {
 			s, err := replay.Run(context.WithoutCancel(w.Context()), broken{w.bus, question}, replay.Options{Make: again}, func(replay.Case) error { return nil })
 			switch {
 			case want == "" && (err != nil || s.Same != 2):
-				w.Errorf("nothing is broken: %+v, %v", s, err)
+				w.Errorf("with no stream broken the replay is %+v, %v; want two the same", s, err)
 			case want != "" && (!errors.Is(err, errBroken) || !strings.Contains(err.Error(), want)):
 				w.Errorf("%s fails: %+v, %v; want %q", question, s, err, want)
 			}
@@ -158,7 +158,7 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 			}
 			w.store(turn)
 			if _, cases := w.replay(replay.Options{}); !strings.Contains(cases[0].Detail, want) {
-				w.Errorf("of %q it tells %q, want %q", kind, cases[0].Detail, want)
+				w.Errorf("of %q the detail is %q, want %q", kind, cases[0].Detail, want)
 			}
 		})
 	}

@@ -79,10 +79,10 @@ func TestATurnIsWhatAReaderOfItSees(t *testing.T) {
 				w.write(events.Message{Data: []byte(written)}, subject.Turn(counter, turn.Lane, turn.Key))
 				_, cases := w.replay(replay.Options{})
 				if len(cases) != 1 || cases[0].Verdict != c.want {
-					w.Errorf("%s\nis %+v, want %s", written, cases, c.want)
+					w.Errorf("the turn %s\nis judged %+v, want %s", written, cases, c.want)
 				}
 				if c.want == replay.Unjudged && cases[0].Why != replay.Unread {
-					w.Errorf("it is not judged since %s: %s", cases[0].Why, cases[0].Detail)
+					w.Errorf("the turn is not judged because of %s: %s", cases[0].Why, cases[0].Detail)
 				}
 			})
 		})

@@ -190,7 +190,7 @@ func TestTheBeginOfTheRecordIsKeptNoMore(t *testing.T) {
 			w.Errorf("%+v\n%+v", s, cases)
 		}
 		if s.Passes != 1 {
-			w.Error("what is kept no more is looked for in a second pass")
+			w.Error("a second pass looks for a turn that is not kept any more")
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestADecisionIsUnpacked(t *testing.T) {
 	turn := events.Turn{Because: d.Because, Commands: slices.Clone(d.Commands)}
 	turn.Pack()
 	if len(turn.Shapes) == 0 || len(turn.Notices) != 2 {
-		t.Fatalf("nothing was packed: %+v", turn)
+		t.Fatalf("the turn has nothing packed: %+v", turn)
 	}
 	if got, want := string(reconcile.Body(replay.Decision(turn))), string(reconcile.Body(d)); got != want {
 		t.Errorf("unpacked: %s\nwant      %s", got, want)

@@ -427,11 +427,11 @@ func TestDoubt(t *testing.T) {
 	}
 	d.By, d.Beside = user, []events.Manager{kcm}
 	if operation, ok := OperationOf(d, events.Trigger{}, before, after); ok {
-		t.Errorf("proven to be the user's, the operation is %+v", operation)
+		t.Errorf("with a proven author the operation is %+v, want the user's", operation)
 	}
 	d.Sync = true
 	if _, ok := OperationOf(d, events.Trigger{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: was}, reconcile.Object{Kind: kinds.Pods.Kind, Object: now}); ok {
-		t.Error("what is said again is no operation")
+		t.Error("a repeated delta is an operation")
 	}
 }
 

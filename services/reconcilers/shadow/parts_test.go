@@ -65,10 +65,10 @@ func TestWhatAChangeIs(t *testing.T) {
 			change.Verb = ""
 		}
 		if change.Verb != c.verb || change.KCM != c.kcm || change.Status != c.status || change.Doubtful != c.doubtful {
-			t.Errorf("%s: it is a %q, KCM's: %v, of the status: %v, doubtful: %v", what, change.Verb, change.KCM, change.Status, change.Doubtful)
+			t.Errorf("%s: the operation is a %q, want %q; KCM's: %v, of the status: %v, doubtful: %v", what, change.Verb, c.verb, change.KCM, change.Status, change.Doubtful)
 		}
 		if ok && change.object() == nil {
-			t.Errorf("%s: it is of no object", what)
+			t.Errorf("%s: the operation has no object", what)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func TestWhatIsTheSame(t *testing.T) {
 		c.edit(&other)
 		about := other.about(Operation{Verb: events.VerbUpdate, Ref: ref})
 		if same := one.id() == other.id(); same != c.same || about != c.about {
-			t.Errorf("%s: it is the same: %v, and about it: %v; want %v, %v", what, same, about, c.same, c.about)
+			t.Errorf("%s: the same operation: %v, about the same: %v; want %v, %v", what, same, about, c.same, c.about)
 		}
 	}
 	gone, other := Want{Verb: events.VerbDelete, Ref: ref, UID: "u"}, Want{Verb: events.VerbDelete, Ref: ref, UID: "v"}
@@ -104,10 +104,10 @@ func TestWhatIsTheSame(t *testing.T) {
 		t.Error("deletes are compared by something else than kind and uid")
 	}
 	if one.String() != "update pods:default/a" {
-		t.Errorf("it is told as %q", one)
+		t.Errorf("the write is written %q", one)
 	}
 	if one.Status = true; one.String() != "update the status of pods:default/a" {
-		t.Errorf("it is told as %q", one)
+		t.Errorf("the write of a status is written %q", one)
 	}
 }
 
@@ -144,10 +144,10 @@ func TestKeysAreLetGo(t *testing.T) {
 	s := begin()
 	s.wants(create("a"))
 	if s.wants(); len(s.books) != 1 || s.Standing() != 0 {
-		t.Errorf("%d keys are known, and %d writes wanted", len(s.books), s.Standing())
+		t.Errorf("%d keys are known and %d writes are wanted, want 1 and 0", len(s.books), s.Standing())
 	}
 	if s.Advance(s.now.Add(time.Minute), s); len(s.books) != 1 {
-		t.Error("what was wanted a minute ago is forgotten")
+		t.Error("a wish of a minute ago is forgotten")
 	}
 	if s.Advance(s.now.Add(time.Minute+1), s); len(s.books) != 0 {
 		t.Errorf("%d keys are known of which nothing was wanted for a minute", len(s.books))
@@ -226,10 +226,10 @@ func TestTreesAreComparedByWhatCounts(t *testing.T) {
 func TestWhatIsNotWanted(t *testing.T) {
 	s := begin()
 	if wants := s.effects(s.status(s.set.Status.Replicas, s.set.Status.ReadyReplicas), events.Command{Verb: events.VerbRecord}, events.Command{Verb: events.VerbAsk}); len(wants) > 0 {
-		t.Errorf("wanted is %v", wants)
+		t.Errorf("the wishes are %v", wants)
 	}
 	update := s.status(9, 9)
 	if wants := Wants([]events.Command{update, deletion("a")}, func(events.Ref) metav1.Object { return nil }); len(wants) != 1 || wants[0].Verb != events.VerbDelete || wants[0].UID != "uid-a" {
-		t.Errorf("of what is not there wanted is %v", wants)
+		t.Errorf("of a missing object the wishes are %v, want the deletion alone", wants)
 	}
 }

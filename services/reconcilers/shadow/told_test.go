@@ -46,7 +46,7 @@ func TestCreatesThatWereNotWanted(t *testing.T) {
 	}
 	done, ok := OperationOf(d, events.Trigger{}, reconcile.Object{}, reconcile.Object{Kind: kinds.Pods.Kind, Object: pod("web-4", nil)})
 	if !ok || !done.Doubtful {
-		t.Fatalf("it is %+v", done)
+		t.Fatalf("the operation is %+v, want doubtful", done)
 	}
 	expect(t, "in doubt", s.Happened(done, s))
 }
@@ -87,15 +87,15 @@ func TestAFindingHasOneName(t *testing.T) {
 	}
 	first := vanished(events.Trigger{Stream: "S", Sequence: 5}, 0)
 	if again := vanished(events.Trigger{Stream: "S", Sequence: 5}, time.Hour); again != first {
-		t.Errorf("it is called %s, and %s", first, again)
+		t.Errorf("the same finding has the IDs %s and %s", first, again)
 	}
 	for _, by := range []events.Trigger{{Stream: "S", Sequence: 6}, {Stream: "T", Sequence: 5}, {}} {
 		if other := vanished(by, 0); other == first {
-			t.Errorf("what %+v brought up is called %s as well", by, other)
+			t.Errorf("the finding because of %+v has the same ID %s", by, other)
 		}
 	}
 	if vanished(events.Trigger{}, 0) == vanished(events.Trigger{}, time.Second) {
-		t.Error("what nothing brought up has one name at all times")
+		t.Error("findings without a cause have one ID at all times")
 	}
 }
 
@@ -117,11 +117,11 @@ func TestWhichViewsAreTried(t *testing.T) {
 	create := func(s *scene) { s.created(kcm, pod("web-1", nil)) }
 	report := func(s *scene) { s.reports(told, counts(3, 1)) }
 	if pods, sets, _, _ := views(description, create); pods || !sets {
-		t.Errorf("of a create older views are tried of pods: %t, of sets: %t", pods, sets)
+		t.Errorf("about a create older views of pods are tried: %t, of sets: %t; want of sets alone", pods, sets)
 	}
 	pods, sets, _, once := views(description, report)
 	if !pods || !sets {
-		t.Errorf("of a report older views are tried of pods: %t, of sets: %t", pods, sets)
+		t.Errorf("about a report older views of pods are tried: %t, of sets: %t; want both", pods, sets)
 	}
 	twice := description
 	twice.Inputs = append([]reconcile.Input{{Every: true}, {Kind: kinds.Pods.Kind}}, description.Inputs...)
@@ -169,12 +169,12 @@ func TestARefusalIsOfTheLastAttempts(t *testing.T) {
 	}
 	refs, codes := refused(begin())
 	if len(refs) != 3*(furthest+1) || refs[0] != "d" || refs[2] != "b" || refs[3] != "d" || len(codes) != 1 || !codes[403] {
-		t.Errorf("it is held against %v, with %v", refs, codes)
+		t.Errorf("the finding is about %v, with the codes %v", refs, codes)
 	}
 	s := begin()
 	s.known = func(v View) bool { return v.Last == nil }
 	if refs, _ := refused(s); len(refs) != 0 {
-		t.Errorf("of views that are not known it is held against %v", refs)
+		t.Errorf("with unknown views the finding is about %v, want nothing", refs)
 	}
 	s = begin()
 	s.known = func(v View) bool { return v.Last == nil }
@@ -193,7 +193,7 @@ func TestWhatWaitsOnARefusal(t *testing.T) {
 	expect(t, "a deletion and a report", found, report.Unseen, report.WeOnly)
 	for _, f := range found {
 		if (f.Agreement == report.Unseen) != (f.Ref.Kind == "pods") {
-			t.Errorf("of %v it is %s", f.Ref, f.Agreement)
+			t.Errorf("the finding about %v is %s", f.Ref, f.Agreement)
 		}
 	}
 	s.wants()
@@ -214,14 +214,14 @@ func TestBodiesWithoutASense(t *testing.T) {
 	seen := func(events.Ref) metav1.Object { return pod("a", nil) }
 	patch := reconcile.Patch(kinds.Pods.Kind, pod("a", nil), types.StrategicMergePatchType, json.RawMessage(`[`))
 	if wants := Wants([]events.Command{patch}, seen); len(wants) != 0 {
-		t.Errorf("a patch without a sense wants %+v", wants)
+		t.Errorf("a patch that cannot be read has the wishes %+v, want none", wants)
 	}
 	if got := unnamed(fields.Tree{"spec": 1.0}); len(got) != 1 || got["spec"] != 1.0 {
-		t.Errorf("without metadata it is %v", got)
+		t.Errorf("the tree without metadata is %v", got)
 	}
 	widget := reconcile.Patch(kinds.Kind{Name: "widgets.e", Version: "v1", Kind: "Widget"}, pod("a", nil), types.StrategicMergePatchType, json.RawMessage(`{"metadata":{"labels":{"app":"x"}}}`))
 	if wants := Wants([]events.Command{widget}, seen); len(wants) != 1 || len(wants[0].Fields) != 1 {
-		t.Errorf("of a kind that is not known it wants %+v", wants)
+		t.Errorf("of an unknown kind the wishes are %+v, want one field", wants)
 	}
 }
 
@@ -255,11 +255,11 @@ func TestWhatIsNotTheControllers(t *testing.T) {
 	found := s.Advance(s.now.Add(2*time.Minute), s)
 	expect(t, "a report", found, report.WeOnly)
 	if len(found) == 1 && len(found[0].Differences) != 2 {
-		t.Errorf("it would change %+v", found[0].Differences)
+		t.Errorf("the report would change %+v, want two fields", found[0].Differences)
 	}
 	s = begin()
 	s.wants(s.status(2, 2))
 	if found := s.wants(); len(found) != 1 || len(found[0].Differences) != 0 {
-		t.Errorf("what is not wanted any more is told as %+v", found)
+		t.Errorf("a wish that was dropped is reported as %+v, want without differences", found)
 	}
 }

@@ -28,7 +28,7 @@ func TestKeysAreSpreadOverShards(t *testing.T) {
 // A single replica has every shard, and replicas of all versions put a key into the same shard.
 func TestWhichShardAKeyIsIn(t *testing.T) {
 	if All.Size() != 64 || Count != 64 || !All.Has(0) || !All.Has(Count-1) {
-		t.Errorf("of %d shards %d are in everything", Count, All.Size())
+		t.Errorf("of %d shards %d are in All, want 64 of 64", Count, All.Size())
 	}
 	for at := range Count {
 		one := Set(0).With(at)

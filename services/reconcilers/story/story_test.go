@@ -25,7 +25,7 @@ func TestAStoryIsReadAsItWasWritten(t *testing.T) {
 	}
 	if read.Words != "a pod too few" || !read.Now.Equal(at) || strings.TrimSpace(string(read.View)) != "want: 2" ||
 		strings.TrimSpace(string(read.Decision)) != "because: there are enough" || !bytes.Equal(read.View, s.View) {
-		t.Errorf("it is read as %+v", read)
+		t.Errorf("the story is read as %+v", read)
 	}
 	if _, err := story.Of("", at, json.RawMessage(`{`), reconcile.Decision{}); err == nil {
 		t.Error("a view that is no JSON is told")
@@ -43,7 +43,7 @@ func TestNoStories(t *testing.T) {
 		"words\n" + when + seen + "-- a --\n": "no file a",
 	} {
 		if _, err := story.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("of %q: %v, want %q", text, err, want)
+			t.Errorf("%q is read with %v, want %q", text, err, want)
 		}
 	}
 }
@@ -81,7 +81,7 @@ commands:
     seen: 1
 `
 	if err != nil || string(got) != want {
-		t.Errorf("it is written, %v,\n%swant\n%s", err, got, want)
+		t.Errorf("the decision is written (%v)\n%swant\n%s", err, got, want)
 	}
 	for what, c := range map[string]events.Command{"the body of pods:shop/a": command(events.VerbCreate, "a", "", "{"), "the note of": {Verb: events.VerbRecord, Note: json.RawMessage("{")}} {
 		if _, err := story.Render(reconcile.Decision{Commands: []events.Command{c}}); err == nil || !strings.Contains(err.Error(), what) {
@@ -125,7 +125,7 @@ retry: true
 wakeAt: "2030-01-01T12:00:00Z"
 `
 	if err != nil || string(got) != want {
-		t.Errorf("it is written, %v,\n%swant\n%s", err, got, want)
+		t.Errorf("the decision is written (%v)\n%swant\n%s", err, got, want)
 	}
 }
 

@@ -16,14 +16,14 @@ func TestAKeyStandsInALineOnce(t *testing.T) {
 	var q Queue[*entry]
 	e := &entry{}
 	if !q.Push(e, epoch, AfterChange) || q.Push(e, epoch.Add(time.Hour), AfterChange) || q.Push(e, epoch, WhenIdle) {
-		t.Error("it is new, and then it is not")
+		t.Error("Push takes a key for new twice, or never")
 	}
 	if !e.QueuedAt.Equal(epoch) || q.Len() != 1 || len(q.lines[AfterChange]) != 1 || len(q.lines[WhenIdle]) != 0 {
-		t.Errorf("it stands there since %v, of %d; lines are %v", e.QueuedAt, q.Len(), q.lines)
+		t.Errorf("the key is queued since %v, of %d; the lines are %v", e.QueuedAt, q.Len(), q.lines)
 	}
 	line := q.lines[AfterChange]
 	if q.Pop() != e || line[0] != nil || e.Queued || q.Len() != 0 || q.Pop() != nil {
-		t.Error("it is kept when it has been served")
+		t.Error("the queue keeps a key that was popped")
 	}
 	if !q.Push(e, epoch.Add(time.Minute), WhenIdle) || !e.QueuedAt.Equal(epoch.Add(time.Minute)) {
 		t.Errorf("later it stands there since %v", e.QueuedAt)

@@ -73,7 +73,7 @@ func TestWhichVolumeOfAPodIsAClaim(t *testing.T) {
 		"none":                                   {corev1.Volume{Name: "data"}, data(), false},
 	} {
 		if Used(pod, &c.volume, c.claim) != c.used {
-			t.Errorf("%s: it is used: %t", what, !c.used)
+			t.Errorf("%s: the claim is used: %t, want %t", what, !c.used, c.used)
 		}
 	}
 }

@@ -87,10 +87,10 @@ func TestInline(t *testing.T) {
 		"nothing":    {corev1.VolumeSource{}, Volume{}, false, false},
 	} {
 		if v, migrated, ok := Inline(&corev1.Volume{Name: "v", VolumeSource: c.source}, "shop"); v != c.want || migrated != c.migrated || ok != c.ok {
-			t.Errorf("%s: it is %+v, %v, %v", what, v, migrated, ok)
+			t.Errorf("%s: the volume is %+v, migrated: %v, %v", what, v, migrated, ok)
 		}
 	}
 	if !TakenOver("ebs.csi.aws.com") || TakenOver("d.example.com") {
-		t.Error("it is not known which drivers have taken over")
+		t.Error("TakenOver is wrong about the driver of EBS, or about an unknown one")
 	}
 }

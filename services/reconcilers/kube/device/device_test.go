@@ -27,7 +27,7 @@ func TestClaimOf(t *testing.T) {
 		{by("none"), device.Unneeded, ""}, {by("made"), device.Made, "x"}, {by("empty"), device.Unnamed, ""}, {by("new"), device.Unnamed, ""},
 	} {
 		if what, name := device.ClaimOf(p, &c.entry); what != c.what || name != c.name {
-			t.Errorf("of %+v it says %s %q, want %s %q", c.entry, what, name, c.what, c.name)
+			t.Errorf("the claim of %+v is %s %q, want %s %q", c.entry, what, name, c.what, c.name)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestRepacked(t *testing.T) {
 		{Ports: []corev1.EndpointPort{http}},
 	})
 	if len(got) != 1 || len(got[0].Ports) != 2 || len(got[0].Addresses) != 1 || got[0].Addresses[0].IP != b.IP || len(got[0].NotReadyAddresses) != 1 {
-		t.Errorf("it is %+v", got)
+		t.Errorf("the repacked subsets are %+v", got)
 	}
 }
 
@@ -138,10 +138,10 @@ func TestWhatAnEndpointIs(t *testing.T) {
 	} {
 		a, b := whole(), whole(c.edit)
 		if got := endpoint.Identity(a) == endpoint.Identity(b); got != c.same {
-			t.Errorf("%s: it is the same: %t", name, got)
+			t.Errorf("%s: the endpoints have the same identity: %t, want %t", name, got, c.same)
 		}
 		if got, turned := endpoint.Equal(a, b), endpoint.Equal(b, a); got != c.equal || turned != c.equal {
-			t.Errorf("%s: it is as it was: %t, the other way round %t", name, got, turned)
+			t.Errorf("%s: the endpoints are equal: %t, the other way round %t; want %t", name, got, turned, c.equal)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestSlicesOfAService(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	if !slices.Equal(names, []string{"mine"}) {
-		t.Errorf("its slices are %v", names)
+		t.Errorf("the slices are %v, want mine", names)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestRepackedApart(t *testing.T) {
 	} {
 		got := endpoint.Repacked(c.in)
 		if len(got) != 1 || len(got[0].Addresses) != c.addresses || len(got[0].NotReadyAddresses) != c.not || len(got[0].Ports) != c.ports {
-			t.Errorf("%s: it is %+v", name, got)
+			t.Errorf("%s: the repacked subsets are %+v", name, got)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestProtection(t *testing.T) {
 		}
 		for _, command := range d.Commands {
 			if got := finalizersIn(t, command); !slices.Equal(got, c.wants) {
-				t.Errorf("%s: it gets the finalizers %q, want %q", name, got, c.wants)
+				t.Errorf("%s: the object gets the finalizers %q, want %q", name, got, c.wants)
 			}
 		}
 		if !slices.Equal(v.Finalizers, c.has) {
@@ -68,9 +68,9 @@ func TestRelease(t *testing.T) {
 	}
 	c := d.Commands[0]
 	if got := finalizersIn(t, c); !slices.Equal(got, []string{"x"}) {
-		t.Errorf("it gets the finalizers %q, want x alone", got)
+		t.Errorf("the object gets the finalizers %q, want x alone", got)
 	}
 	if c.If == nil || c.If.UID != "u" || c.If.ResourceVersion != "5" || !c.If.Unused {
-		t.Errorf("it is released on the condition %+v, want uid u, version 5, unused", c.If)
+		t.Errorf("the object is released on the condition %+v, want uid u, version 5, unused", c.If)
 	}
 }

@@ -39,9 +39,9 @@ func TestSet(t *testing.T) {
 		t.Error("a gate is what it is set to, or its default")
 	}
 	if s.Of(APIServerIdentity) != nil || !s.Of(StorageVersionAPI, APIServerIdentity).On(StorageVersionAPI) {
-		t.Error("a part of a set has what it is about, and is nil where that is nothing")
+		t.Error("Of keeps other gates, or is not nil without any")
 	}
 	if text := s.Settings(); string(text) != `{"gates":{"StorageVersionAPI":true}}` || Set(nil).Settings() != nil {
-		t.Errorf("it is recorded as %s", text)
+		t.Errorf("the settings are %s", text)
 	}
 }

@@ -23,10 +23,10 @@ func TestASetHasEachKeyOnce(t *testing.T) {
 		s.Add(key)
 	}
 	if !slices.Equal(s.All(), []events.Key{b, a}) {
-		t.Errorf("it has %v", s.All())
+		t.Errorf("All is %v, want b and a", s.All())
 	}
 	if !s.Has(a) || !s.Has(b) || s.Has(events.Key{Namespace: "ns"}) {
-		t.Error("it does not know what it has")
+		t.Error("Has is wrong about the keys that were added")
 	}
 }
 
@@ -61,9 +61,9 @@ func TestWhichSidesOfAChangeCount(t *testing.T) {
 
 func TestTheNewestSideOfAChange(t *testing.T) {
 	if of := Newest(pod("a", "x"), pod("a", "y")); of.GetName() != "y" {
-		t.Errorf("of a change it is %s", of.GetName())
+		t.Errorf("the newest of a change is %s, want y", of.GetName())
 	}
 	if of := Newest(pod("a", "x"), reconcile.Object{}); of.GetName() != "x" {
-		t.Errorf("of one that is gone it is %s", of.GetName())
+		t.Errorf("the newest of a deletion is %s, want x", of.GetName())
 	}
 }

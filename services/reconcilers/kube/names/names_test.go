@@ -106,15 +106,15 @@ func TestOnlyAFailureIsAnotherAttempt(t *testing.T) {
 	world := reconciletest.NewWorld()
 	web := &metav1.ObjectMeta{UID: "u"}
 	if got := names.Attempt(world, key, web); got != 0 {
-		t.Errorf("before anything was done it is attempt %d", got)
+		t.Errorf("before any turn the attempt is %d, want 0", got)
 	}
 	for status, want := range map[events.Status]uint64{events.Applied: 0, events.Refused: 9} {
 		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", Turn: 9, Results: []events.Result{{Status: status}}})
 		if got := names.Attempt(world, key, web); got != want {
-			t.Errorf("after turn 9 was %s it is attempt %d, want %d", status, got, want)
+			t.Errorf("after turn 9 was %s the attempt is %d, want %d", status, got, want)
 		}
 		if got := names.Attempt(world, key, &metav1.ObjectMeta{UID: "another"}); got != 0 {
-			t.Errorf("after turn 9 of another owner it is attempt %d", got)
+			t.Errorf("after turn 9 of another owner the attempt is %d, want 0", got)
 		}
 	}
 }

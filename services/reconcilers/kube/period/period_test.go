@@ -34,6 +34,6 @@ func TestNext(t *testing.T) {
 		t.Errorf("four objects have their turns at %v", moments)
 	}
 	if at := Next("a", 0, time.Unix(0, 0)); !at.IsZero() {
-		t.Errorf("without a period it is at %v", at)
+		t.Errorf("without a period the next time is %v, want none", at)
 	}
 }

@@ -99,7 +99,7 @@ func TestWhenThereIsNoReasonToRest(t *testing.T) {
 			v := fresh()
 			change(&v)
 			if v.rest(now).After(now) {
-				t.Errorf("it rests until %v", v.rest(now))
+				t.Errorf("the set rests until %v, want no rest", v.rest(now))
 			}
 		})
 	}

@@ -99,7 +99,7 @@ func TestABurstIsBoundedAndSharesItsBody(t *testing.T) {
 	}
 	v.Failure = &Failure{Attempt: 7, Result: events.Result{Status: events.Conflict}}
 	if other := decide(v, now).In(events.LaneWrite).Commands; other[0].Name == creates[0].Name {
-		t.Errorf("after a conflict the first pod is still called %s", other[0].Name)
+		t.Errorf("after a conflict the first pod still has the name %s", other[0].Name)
 	}
 }
 

@@ -81,13 +81,13 @@ func TestObserve(t *testing.T) {
 		t.Fatalf("observe = %v, %v", v, ok)
 	}
 	if want := []*corev1.Pod{mine, going, orphan}; !slices.Equal(v.Pods, want) {
-		t.Errorf("it sees %v, want %v", v.Pods, want)
+		t.Errorf("the observed pods are %v, want %v", v.Pods, want)
 	}
 	if v.Crowd != nil || v.Failure != nil {
-		t.Errorf("with nothing to spare and nothing failed it sees %v and %v", v.Crowd, v.Failure)
+		t.Errorf("with no pod to spare and no failure the view has %v and %v", v.Crowd, v.Failure)
 	}
 	if _, ok := observe(world, key("absent")); ok {
-		t.Error("it sees a set that is not there")
+		t.Error("observe finds a missing set")
 	}
 }
 
@@ -124,10 +124,10 @@ func TestObserveRemembersWhatFailed(t *testing.T) {
 		{Status: events.Applied}, refusal, {Command: 2, Status: events.Skipped},
 	}})
 	if v, _ := observe(world, key("web")); v.Failure == nil || v.Failure.Attempt != 9 || v.Failure.Result != refusal {
-		t.Errorf("it remembers %+v, want the refusal in turn 9", v.Failure)
+		t.Errorf("the view has the failure %+v, want the refusal in turn 9", v.Failure)
 	}
 	world.Remember(events.Outcome{Key: key("web"), UID: web.UID, Lane: events.LaneWrite, Turn: 10, Results: []events.Result{{Status: events.Applied}}})
 	if v, _ := observe(world, key("web")); v.Failure != nil {
-		t.Errorf("after a success it remembers %+v", v.Failure)
+		t.Errorf("after a success the view has the failure %+v", v.Failure)
 	}
 }

@@ -110,11 +110,11 @@ func TestHowLongASetRests(t *testing.T) {
 			v.Pods = append(v.Pods, p)
 		}
 		if got := v.rest(now); !got.Equal(now.Add(want)) {
-			t.Errorf("after %v it rests until %v, want %v", first, got, now.Add(want))
+			t.Errorf("after %v the set rests until %v, want %v", first, got, now.Add(want))
 		}
 		v.Pods[0].Status = corev1.PodStatus{Phase: corev1.PodPending}
 		if got := v.rest(now); !got.IsZero() {
-			t.Errorf("with one that has yet to start it rests until %v", got)
+			t.Errorf("with a pod that has yet to start the set rests until %v, want no rest", got)
 		}
 	}
 }
@@ -151,16 +151,16 @@ func TestSetsWithoutCompany(t *testing.T) {
 	pods := []metav1.Object{reconciletest.Pod("a", of(alone), reconciletest.On("n1"))}
 	world.Put(kinds.Pods.Kind, pods...)
 	if v, _ := observe(world, key("web")); v.Crowd != nil {
-		t.Errorf("of a set of its own it sees the company %v", v.Crowd)
+		t.Errorf("of a set of its own the view has the crowd %v, want none", v.Crowd)
 	}
 	rolled := reconciletest.ReplicaSet("web", 1, reconciletest.OwnedBy[*appsv1.ReplicaSet](kinds.Deployments.Kind, reconciletest.Deployment("web", 1)))
 	world.Put(sets.Kind.Kind, rolled)
 	if v, _ := observe(world, key("web")); v.Crowd != nil {
-		t.Errorf("of a set with as many as are wanted it sees the company %v", v.Crowd)
+		t.Errorf("of a set with as many pods as are wanted the view has the crowd %v, want none", v.Crowd)
 	}
 	alone.Spec.Selector = nil
 	world.Put(sets.Kind.Kind, alone)
 	if v, ok := observe(world, key("web")); !ok || len(v.Pods) != 0 {
-		t.Errorf("of a set without a selector it sees %d pods; it is there: %v", len(v.Pods), ok)
+		t.Errorf("of a set without a selector the view has %d pods (found: %v), want none", len(v.Pods), ok)
 	}
 }

@@ -41,7 +41,7 @@ func TestWhatIsHeldByDefault(t *testing.T) {
 		}
 	}
 	if revision.HoldsByDefault(holding(`{`), want) {
-		t.Error("what is no JSON is held to be the template")
+		t.Error("a revision that is no JSON counts as the template")
 	}
 }
 

@@ -98,7 +98,7 @@ func TestHostname(t *testing.T) {
 	}
 	p.Spec.Subdomain = "web"
 	if name, ok := service.Hostname(s, p); !ok || name != "a" {
-		t.Errorf("its name is %q, %v", name, ok)
+		t.Errorf("the host name is %q, %v; want a", name, ok)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestReachable(t *testing.T) {
 func TestHeadless(t *testing.T) {
 	for address, want := range map[string]bool{corev1.ClusterIPNone: true, "": true, "10.0.0.1": false} {
 		if got := service.Headless(&corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: address}}); got != want {
-			t.Errorf("with the address %q a service is headless: %v", address, got)
+			t.Errorf("with the address %q a service is headless: %v, want %v", address, got, want)
 		}
 	}
 }
