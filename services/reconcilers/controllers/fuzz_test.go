@@ -242,7 +242,7 @@ func told(t *testing.T, d reconcile.Decision) []byte {
 	turn.Pack()
 	m, err := events.EncodeJSON(turn, events.Trace{})
 	if err != nil {
-		t.Fatalf("what it wants cannot be written: %v", err)
+		t.Fatalf("encode the decision: %v", err)
 	}
 	return append(m.Data, fmt.Sprint(d.Retry, d.Sure)...)
 }

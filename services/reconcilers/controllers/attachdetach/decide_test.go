@@ -56,14 +56,14 @@ func oneAtATime(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time)
 		for _, a := range v.Attachments {
 			switch open := a.Status.AttachError == nil && a.Status.DetachError == nil; {
 			case a.Name == command.Name:
-				return fmt.Errorf("it makes %s, which is there", a.Name)
+				return fmt.Errorf("the decision creates %s, which is there", a.Name)
 			case v.exclusive() && open:
-				return fmt.Errorf("it makes %s beside %s", command.Name, a.Name)
+				return fmt.Errorf("the decision creates %s beside %s", command.Name, a.Name)
 			}
 		}
 	}
 	if created > 1 && v.exclusive() {
-		return fmt.Errorf("it makes %d attachments of a volume that may have one", created)
+		return fmt.Errorf("the decision creates %d attachments of a volume that may have one", created)
 	}
 	return nil
 }
@@ -81,14 +81,14 @@ func careful(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 		over := waited && !now.Before(since.Add(6*time.Minute))
 		switch {
 		case h.Wanted:
-			return fmt.Errorf("it detaches %s, which is wanted", h.Volume)
+			return fmt.Errorf("the decision detaches %s, which is wanted", h.Volume)
 		case v.Node == nil && !over:
-			return fmt.Errorf("it detaches %s from a node that has not been gone for long", h.Volume)
+			return fmt.Errorf("the decision detaches %s from a node that has not been gone for long", h.Volume)
 		case v.Node == nil:
 		case slices.ContainsFunc(v.Node.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == h.Volume }):
-			return fmt.Errorf("it detaches %s, which is listed", h.Volume)
+			return fmt.Errorf("the decision detaches %s, which is listed", h.Volume)
 		case slices.Contains(v.Node.Status.VolumesInUse, h.Volume) && !outOfService(v.Node) && (ready(v.Node) || !over):
-			return fmt.Errorf("it detaches %s, which is in use", h.Volume)
+			return fmt.Errorf("the decision detaches %s, which is in use", h.Volume)
 		}
 	}
 	return nil
@@ -223,10 +223,10 @@ func TestAPatientController(t *testing.T) {
 	v.Node.Status.VolumesInUse = []corev1.UniqueVolumeName{volume.Name()}
 	v.Held = []Held{{Attachment: storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: volume.Attachment("node-1"), UID: "a"}}, Volume: volume.Name()}}
 	if d := Controller.Decide(v, now); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete {
-		t.Errorf("it wants %+v", d.Commands)
+		t.Errorf("the decision has the commands %+v", d.Commands)
 	}
 	if d := Controller.Decide(v, now); len(d.Figures) != 2 || d.Figures[0].Metric != forced || !slices.Equal(d.Figures[0].Labels, []string{"timeout"}) {
-		t.Errorf("it counts %+v", d.Figures)
+		t.Errorf("the figures are %+v", d.Figures)
 	}
 	patient := New(Config{Patient: true})
 	if d := patient.Decide(v, now); len(d.Commands) > 0 || !d.WakeAt.IsZero() {
@@ -234,6 +234,6 @@ func TestAPatientController(t *testing.T) {
 	}
 	v.Node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
 	if d := patient.Decide(v, now); len(d.Commands) != 1 || len(d.Figures) != 2 || !slices.Equal(d.Figures[0].Labels, []string{"out-of-service"}) {
-		t.Errorf("of a node that is out of service a patient one wants %+v, and counts %+v", d.Commands, d.Figures)
+		t.Errorf("of a node that is out of service the patient controller has the commands %+v and the figures %+v", d.Commands, d.Figures)
 	}
 }

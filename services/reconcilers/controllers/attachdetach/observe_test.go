@@ -106,10 +106,10 @@ func TestDriversThatAttachNothing(t *testing.T) {
 	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: volume.Driver}, Spec: storagev1.CSIDriverSpec{AttachRequired: &no}}
 	world := s.world().Put(kinds.CSIDrivers.Kind, driver)
 	if v, ok := observe(world, keyOfVolume("pv-1")); !ok || len(v.Pods) > 0 {
-		t.Errorf("of the volume it sees %+v, %v", v, ok)
+		t.Errorf("of the volume the view has %+v, found: %v", v, ok)
 	}
 	if v, _ := observe(world, keyOfNode("node-1")); len(v.Held) != 1 || v.Held[0].Wanted {
-		t.Errorf("of the node it sees %+v", v)
+		t.Errorf("of the node the view has %+v", v)
 	}
 	both := []events.Key{keyOfVolume("pv-1"), keyOfNode("node-1")}
 	if keys := world.Keys(Controller, kinds.CSIDrivers.Kind, nil, driver); !slices.Equal(keys, both) {
@@ -153,7 +153,7 @@ func TestAttachmentsOfOthers(t *testing.T) {
 			wanted = append(wanted, h.Wanted)
 		}
 		if !ok || !slices.Equal(wanted, c.wanted) {
-			t.Errorf("%s: it sees %+v, %v", what, v.Held, ok)
+			t.Errorf("%s: the view has %+v, found: %v", what, v.Held, ok)
 		}
 	}
 }
@@ -162,20 +162,20 @@ func TestNodes(t *testing.T) {
 	s := newScene()
 	s.node.Annotations = nil
 	if v, ok := observe(s.world(), keyOfVolume("pv-1")); !ok || len(v.Pods) > 0 {
-		t.Errorf("of a pod whose kubelet attaches by itself it sees %+v, %v", v, ok)
+		t.Errorf("of a pod whose kubelet attaches by itself the view has %+v, found: %v", v, ok)
 	}
 	s.node.Name = "node-2"
 	if v, ok := observe(s.world(), keyOfNode("node-1")); !ok || v.Node != nil || v.Name != "node-1" || len(v.Held) != 1 {
-		t.Errorf("of a node that is gone it sees %+v, %v", v, ok)
+		t.Errorf("of a node that is gone the view has %+v, found: %v", v, ok)
 	}
 	if v, ok := observe(s.world(), keyOfVolume("pv-1")); !ok || len(v.Pods) > 0 {
-		t.Errorf("of a pod whose node is gone it sees %+v, %v", v, ok)
+		t.Errorf("of a pod whose node is gone the view has %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(s.world(), keyOfNode("node-3")); ok {
-		t.Error("it sees a node that is gone, with nothing attached")
+		t.Error("observe finds a node that is gone, with nothing attached")
 	}
 	if _, ok := observe(s.world(), keyOfVolume("pv-2")); ok {
-		t.Error("it sees a volume that is not there")
+		t.Error("observe finds a volume that is not there")
 	}
 }
 
@@ -196,7 +196,7 @@ func TestBusyNodes(t *testing.T) {
 		s := newScene()
 		c.edit(s)
 		if v, _ := observe(s.world(), keyOfVolume("pv-1")); !slices.Equal(v.Busy, c.busy) {
-			t.Errorf("%s: it takes %v for busy", what, v.Busy)
+			t.Errorf("%s: the busy nodes are %v", what, v.Busy)
 		}
 	}
 }
@@ -209,12 +209,12 @@ func TestMemory(t *testing.T) {
 	}
 	v, _ := observe(s.world().Remember(of(keyOfVolume("pv-1"), "v", note{Told: []string{"p multiple"}})), keyOfVolume("pv-1"))
 	if !slices.Equal(v.Told, []string{"p multiple"}) {
-		t.Errorf("of the volume it remembers %v", v.Told)
+		t.Errorf("of the volume the view remembers %v", v.Told)
 	}
 	since := map[types.UID]time.Time{"a": now.Add(-time.Minute), "b": now.Add(time.Hour)}
 	v, _ = observe(s.world().Remember(of(keyOfNode("node-1"), "", note{Since: since})), keyOfNode("node-1"))
 	if !v.Since["a"].Equal(now.Add(-time.Minute)) || !v.Since["b"].Equal(now) {
-		t.Errorf("of the node it remembers %v", v.Since)
+		t.Errorf("of the node the view remembers %v", v.Since)
 	}
 }
 
@@ -265,17 +265,17 @@ func TestAnAttachmentOfANodeAndAVolumeThatAreGone(t *testing.T) {
 		Put(kinds.VolumeAttachments.Kind, s.at)
 	key := keyOfNode("node-1")
 	if v, _ := observe(world, key); len(v.Held) != 0 {
-		t.Errorf("of an attachment that nothing is known of it sees %+v", v.Held)
+		t.Errorf("of an attachment that nothing is known of the view has %+v", v.Held)
 	}
 	told := events.Outcome{Key: key, Lane: events.LaneStatus, Decided: now, Results: []events.Result{{Answer: &events.Answer{
 		Note: reconcile.Body(note{Since: map[types.UID]time.Time{"a": now.Add(-patience)}}),
 	}}}}
 	v, _ := observe(world.Remember(told), key)
 	if len(v.Held) != 1 || v.Held[0].Attachment.Name != s.at.Name {
-		t.Fatalf("it sees %+v", v.Held)
+		t.Fatalf("the view has %+v", v.Held)
 	}
 	if d := (Config{}).decide(v, now); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete || d.Commands[0].Name != s.at.Name {
-		t.Errorf("after six minutes it decides %+v", d)
+		t.Errorf("after six minutes the decision is %+v", d)
 	}
 }
 
@@ -323,15 +323,15 @@ func TestHowLongADriverTook(t *testing.T) {
 		found, d := look()
 		switch {
 		case c.labels == nil && len(found) > 0:
-			t.Errorf("%s: it measures %+v", what, found)
+			t.Errorf("%s: the measurements are %+v", what, found)
 		case c.labels == nil:
 			continue
 		case len(found) != 1 || found[0].Value != c.took || found[0].Labels[1] != "volume_attach" || !slices.Equal(found[0].Labels[2:], c.labels):
-			t.Errorf("%s: it measures %+v", what, found)
+			t.Errorf("%s: the measurements are %+v", what, found)
 		}
 		world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: s.pv.UID, At: now, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}}}})
 		if again, _ := look(); len(again) > 0 {
-			t.Errorf("%s: it is measured again: %+v", what, again)
+			t.Errorf("%s: the effect is measured again: %+v", what, again)
 		}
 	}
 }
@@ -348,7 +348,7 @@ func TestAnAttachmentThatIsListedNoMore(t *testing.T) {
 	v, _ := observe(world, key)
 	d := (Config{}).decide(v, now)
 	if len(d.Commands) != 1 || d.Commands[0].Subresource != "status" {
-		t.Fatalf("of what is listed and wanted by no pod it decides %+v", d)
+		t.Fatalf("of what is listed and wanted by no pod the decision is %+v", d)
 	}
 	unlisted := newScene().node
 	world = reconciletest.NewWorld(kinds.CSIDrivers.Kind, kinds.PersistentVolumes.Kind, kinds.PersistentVolumeClaims.Kind, kinds.Pods.Kind).
@@ -357,6 +357,6 @@ func TestAnAttachmentThatIsListedNoMore(t *testing.T) {
 		{Status: events.Applied, Answer: &events.Answer{Note: d.Commands[0].Note}},
 	}}), key)
 	if d := (Config{}).decide(v, now); len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete || d.Commands[0].Name != s.at.Name {
-		t.Errorf("when it is listed no more it decides %+v", d)
+		t.Errorf("when it is listed no more the decision is %+v", d)
 	}
 }

@@ -143,14 +143,14 @@ func TestWhatIsSigned(t *testing.T) {
 		c.seen.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{c.result}})
 		v, _ := observe(c.seen, key)
 		if v.Signed != c.signed || v.Unfit != c.unfit || v.Unseen != c.unseen || c.signed && (!v.At.Equal(now) || v.Until == nil || !v.Until.Equal(until)) {
-			t.Errorf("%s: it sees %+v", what, v)
+			t.Errorf("%s: the view has %+v", what, v)
 		}
 		if text, err := json.Marshal(v); err != nil || strings.Contains(string(text), canary) {
 			t.Errorf("%s: the view tells what is in the ConfigMap: %s", what, text)
 		}
 	}
 	if v, _ := observe(world("7", other), key); v.Tokens == first.Tokens || reflect.DeepEqual(v, first) {
-		t.Error("it does not tell tokens apart")
+		t.Error("the views of other tokens are equal")
 	}
 }
 
@@ -178,14 +178,14 @@ func TestWhoseTurn(t *testing.T) {
 		"one with another name":   {kinds.Secrets.Kind, nil, token("a-bootstrap-token-abcdef", "3"), nil},
 	} {
 		if got := world.Keys(Controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: it is the turn of %v", what, got)
+			t.Errorf("%s: the change asks for turns of %v", what, got)
 		}
 	}
 	if _, ok := observe(world, key); ok {
-		t.Error("it sees a ConfigMap that is not there")
+		t.Error("observe finds a ConfigMap that is not there")
 	}
 	world.Put(kinds.ConfigMaps.Kind, elsewhere)
 	if _, ok := observe(world, events.Key{Namespace: "shop", Name: key.Name}); ok {
-		t.Error("it sees a ConfigMap of another namespace")
+		t.Error("observe finds a ConfigMap of another namespace")
 	}
 }

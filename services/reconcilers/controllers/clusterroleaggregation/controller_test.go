@@ -61,7 +61,7 @@ func TestObserve(t *testing.T) {
 		names = append(names, part.Name)
 	}
 	if !ok || !slices.Equal(names, []string{"a", "b", "c"}) {
-		t.Errorf("its parts are %v", names)
+		t.Errorf("the parts are %v, want a, b, c", names)
 	}
 	if _, ok := observe(world, events.Key{Name: "d"}); ok {
 		t.Error("a role without an aggregation rule has a view")

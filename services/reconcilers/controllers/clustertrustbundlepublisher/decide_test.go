@@ -91,7 +91,7 @@ func neverWithout(_ *rapid.T, c reconcile.Controller[View], v View, now time.Tim
 func TestNames(t *testing.T) {
 	for text, want := range map[string]string{"CERTIFICATE": "af230ad402ff8ad7743a8848", "a": "ca978112ca1bbdcafac231b3"} {
 		if got := nameOf([]byte(text)); got != prefix+want {
-			t.Errorf("of %s it is %s, want %s", text, got, want)
+			t.Errorf("the name for %s is %s, want %s", text, got, want)
 		}
 	}
 }
@@ -103,21 +103,21 @@ func TestObserve(t *testing.T) {
 	}
 	old := events.Key{Name: prefix + "old"}
 	if _, ok := controller.Observe(world, old); ok {
-		t.Error("it sees a bundle that is gone")
+		t.Error("observe finds a bundle that is gone")
 	}
 	foreign := bundle("example.com:signer:x", "OTHER")
 	foreign.Spec.SignerName = "example.com/signer"
 	world.Put(kinds.ClusterTrustBundles.Kind, foreign, bundle(old.Name, "OTHER"))
 	if _, ok := controller.Observe(world, events.Key{Name: foreign.Name}); ok {
-		t.Error("it sees a bundle of another signer")
+		t.Error("observe finds a bundle of another signer")
 	}
 	if v, ok := controller.Observe(world, old); !ok || v.Succeeded || v.Wanted != "" || v.Bundle == nil {
-		t.Errorf("of the old one it sees %+v, %v", v, ok)
+		t.Errorf("of the old one the view has %+v, found: %v", v, ok)
 	}
 	for text, want := range map[string]bool{"FORGED": false, "CERTIFICATE": true} {
 		world.Put(kinds.ClusterTrustBundles.Kind, bundle(wanted, text))
 		if v, ok := controller.Observe(world, old); !ok || v.Succeeded != want {
-			t.Errorf("with %s in the other one it sees %+v, %v", text, v, ok)
+			t.Errorf("with %s in the other one the view has %+v, found: %v", text, v, ok)
 		}
 	}
 }

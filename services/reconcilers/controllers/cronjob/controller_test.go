@@ -73,20 +73,20 @@ func TestObserve(t *testing.T) {
 	}})
 	v, ok := observe(world, nightly)
 	if !ok || v.CronJob != cj || !slices.Equal(v.Jobs, []*batchv1.Job{mine}) {
-		t.Errorf("it sees %v of %v, %v", v.Jobs, v.CronJob, ok)
+		t.Errorf("the view has the Jobs %v of %v, found: %v", v.Jobs, v.CronJob, ok)
 	}
 	if !slices.Equal(v.Did, []events.Result{create}) || !slices.Equal(v.Told, []string{"Told it"}) {
-		t.Errorf("it remembers that it did %v and told %q", v.Did, v.Told)
+		t.Errorf("the view remembers that it did %v and told %q", v.Did, v.Told)
 	}
 	if want := (note{Schedule: "0 0 * * *", Since: time.Date(2030, 1, 1, 10, 0, 0, 0, time.UTC)}); v.Noted == nil || *v.Noted != want {
-		t.Errorf("of the schedule it has noted %v, want %v", v.Noted, want)
+		t.Errorf("the note about the schedule is %v, want %v", v.Noted, want)
 	}
 	world.Put(kinds.CronJobs.Kind, aCronJob("another"))
 	if v, _ := observe(world, nightly); v.Did != nil || v.Told != nil || v.Noted != nil {
-		t.Errorf("of another CronJob of that name it remembers that it did %v, told %q and noted %v", v.Did, v.Told, v.Noted)
+		t.Errorf("of another CronJob of that name the view remembers that it did %v, told %q and noted %v", v.Did, v.Told, v.Noted)
 	}
 	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "absent"}); ok {
-		t.Error("it sees a CronJob that is not there")
+		t.Error("observe finds a CronJob that is not there")
 	}
 }
 

@@ -89,7 +89,7 @@ func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
 			verbs = append(verbs, c.Verb)
 		}
 		if !slices.Equal(verbs, want) {
-			t.Errorf("%s: it does %v, want %v", what, verbs, want)
+			t.Errorf("%s: the decision does %v, want %v", what, verbs, want)
 		}
 	}
 	next := last.Add(time.Minute + time.Second)
@@ -97,7 +97,7 @@ func TestAJobThatStaysHoldsNoRunBack(t *testing.T) {
 	v.Did = []events.Result{{Status: events.Refused, Code: 403, Ref: events.Ref{Kind: kinds.Jobs.Name, Namespace: old.Namespace, Name: old.Name}}}
 	does("it stays", now)
 	if at := decide(v, now).WakeAt; !at.Equal(last.Add(time.Minute)) {
-		t.Errorf("it stays: the next turn is at %v", at)
+		t.Errorf("with a Job that stays the next turn is at %v, want a minute after the last run", at)
 	}
 	does("it stays, and a run is due", next, events.VerbCreate)
 	v.CronJob.Spec.Suspend = new(bool)

@@ -70,7 +70,7 @@ func TestWhatBecameOfJobs(t *testing.T) {
 	} {
 		r := &review{did: []events.Result{c.did}}
 		if taken, deleted := r.taken("a"), r.deleted("u"); taken != c.taken || deleted != c.deleted {
-			t.Errorf("%s: its name is taken: %v, it is deleted: %v; want %v, %v", what, taken, deleted, c.taken, c.deleted)
+			t.Errorf("%s: the name is taken: %v, the Job is deleted: %v; want %v, %v", what, taken, deleted, c.taken, c.deleted)
 		}
 	}
 }

@@ -200,10 +200,10 @@ func TestObserve(t *testing.T) {
 	key := events.Key{Name: "csr-1"}
 	world := reconciletest.NewWorld().Put(kinds.CertificateSigningRequests.Kind, request)
 	if v, ok := observe(world, key); !ok || v.Request != request || v.Review != nil {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(world, events.Key{Name: "csr-2"}); ok {
-		t.Error("it sees a request that is not there")
+		t.Error("observe finds a request that is not there")
 	}
 	result := func(status events.Status, body any) events.Result {
 		r := events.Result{Status: status}
@@ -214,7 +214,7 @@ func TestObserve(t *testing.T) {
 	}
 	last := events.Outcome{Key: key, Lane: events.LaneWrite, UID: "u", ResourceVersion: "7", At: now, Results: []events.Result{result(events.Answered, told(nodeClient, true))}}
 	if v, _ := observe(world.Remember(last), key); v.Review == nil || !v.Review.Status.Allowed || !v.At.Equal(now) {
-		t.Errorf("of the answer it sees %+v", v)
+		t.Errorf("of the answer the view has %+v", v)
 	}
 	for what, change := range map[string]func(*events.Outcome){
 		"another request of the name": func(o *events.Outcome) { o.UID = "before" },
@@ -226,7 +226,7 @@ func TestObserve(t *testing.T) {
 		other.Results = slices.Clone(last.Results)
 		change(&other)
 		if v, _ := observe(world.Remember(other), key); v.Review != nil || (v.Unread != nil) != (what == "another question") {
-			t.Errorf("of %s it sees %+v", what, v)
+			t.Errorf("of %s the view has %+v", what, v)
 		}
 	}
 }

@@ -114,10 +114,10 @@ func TestObserve(t *testing.T) {
 	request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 	world := reconciletest.NewWorld().Put(kinds.CertificateSigningRequests.Kind, request)
 	if v, ok := observe(world, events.Key{Name: "node-1"}); !ok || v.Request != request {
-		t.Errorf("it sees %v, %v", v.Request, ok)
+		t.Errorf("the view is %v, found: %v", v.Request, ok)
 	}
 	if _, ok := observe(world, events.Key{Name: "node-2"}); ok {
-		t.Error("it sees a request that is not there")
+		t.Error("observe finds a request that is not there")
 	}
 	if keys := world.Keys(Controller, kinds.CertificateSigningRequests.Kind, request, nil); !slices.Equal(keys, []events.Key{{Name: "node-1"}}) {
 		t.Errorf("a new request makes it the turn of %v", keys)
@@ -151,7 +151,7 @@ func TestWhatEndsFirst(t *testing.T) {
 		r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-23 * time.Hour))}}
 		r.Status.Conditions, r.Status.Certificate = c.conditions, c.certificate
 		if end, because := (View{Request: r}).end(); !end.Equal(c.end) || because != c.because {
-			t.Errorf("%s: it ends at %v (%s), want %v (%s)", name, end, because, c.end, c.because)
+			t.Errorf("%s: the request ends at %v (%s), want %v (%s)", name, end, because, c.end, c.because)
 		}
 	}
 }

@@ -133,6 +133,6 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	if _, ok := controller.Observe(world, events.Key{Name: "csr-2"}); ok {
-		t.Error("it sees a request that is not there")
+		t.Error("observe finds a request that is not there")
 	}
 }

@@ -42,10 +42,10 @@ func TestObserve(t *testing.T) {
 		Put(kinds.ControllerRevisions.Kind, revisionOf(set, "nginx:1"), foreign)
 	v, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "web"})
 	if !ok || len(v.Nodes) != 2 || len(v.Pods) != 2 || len(v.Revisions) != 1 || !slices.Equal(v.Taken, []string{"web-3"}) {
-		t.Errorf("it sees %d nodes, %d pods, %d revisions, and the names %v taken", len(v.Nodes), len(v.Pods), len(v.Revisions), v.Taken)
+		t.Errorf("the view has %d nodes, %d pods, %d revisions, and the names %v taken", len(v.Nodes), len(v.Pods), len(v.Revisions), v.Taken)
 	}
 	if _, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "absent"}); ok {
-		t.Error("it sees a set that is not there")
+		t.Error("observe finds a set that is not there")
 	}
 }
 
@@ -64,7 +64,7 @@ func TestObserveOfASetThatDoesNothing(t *testing.T) {
 			Put(kinds.Nodes.Kind, node("n1")).Put(kinds.Pods.Kind, reconciletest.Pod("web-a", of(set)))
 		v, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "web"})
 		if !ok || v.Set == nil || len(v.Nodes)+len(v.Pods) > 0 {
-			t.Errorf("of a set %s it sees %d nodes and %d pods; there: %v", what, len(v.Nodes), len(v.Pods), ok)
+			t.Errorf("of a set %s the view has %d nodes and %d pods, found: %v", what, len(v.Nodes), len(v.Pods), ok)
 		}
 	}
 }
@@ -75,10 +75,10 @@ func TestGatesAreSeen(t *testing.T) {
 	world := reconciletest.NewWorld(kinds.Nodes.Kind, kinds.Pods.Kind, kinds.ControllerRevisions.Kind).Put(kinds.DaemonSets.Kind, daemons("web"))
 	c := New(gates)
 	if v, ok := c.Observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "web"}); !ok || !v.Gates.On(gate.TaintTolerationComparisonOperators) {
-		t.Errorf("it sees the gates %v of a set that is there: %v", v.Gates, ok)
+		t.Errorf("the view has the gates %v of a set that is there: %v", v.Gates, ok)
 	}
 	if _, ok := c.Observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "other"}); ok {
-		t.Error("it sees a set that is not there")
+		t.Error("observe finds a set that is not there")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestTolerations(t *testing.T) {
 	}
 	want := "mine: not-ready:NoExecute unreachable:NoExecute disk-pressure:NoSchedule memory-pressure:NoSchedule pid-pressure:NoSchedule unschedulable:NoSchedule"
 	if text := strings.Join(got, " "); text != want || spec.Tolerations[1].TolerationSeconds == nil {
-		t.Errorf("they are %s", text)
+		t.Errorf("the tolerations are %s", text)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestALargeSet(t *testing.T) {
 		}
 	}
 	if deletions != 250 || creates != 250 {
-		t.Errorf("of %d nodes %d lose their pod and %d get one; at most 250 do in a turn", nodes, deletions, creates)
+		t.Errorf("of %d nodes %d lose their pod and %d get one, want 250 of each in a turn", nodes, deletions, creates)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestATemplateThatFillsATurn(t *testing.T) {
 	v.Pods, v.Set.Spec.Template.Annotations = nil, map[string]string{"note": strings.Repeat("x", template.Weight)}
 	v.Revisions = []*appsv1.ControllerRevision{revisionOf(v.Set, "nginx:1")}
 	if got := moves(v); got != "+n00000" {
-		t.Errorf("of a template as large as a turn may be it does %q", got)
+		t.Errorf("with a template as large as a turn may be the decision is %q, want one pod", got)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestTheDeadlineIsMissedWhenItIsReached(t *testing.T) {
 	}
 	wake := decide(View{Deployment: d, Sets: sets}, reconciletest.Now).WakeAt
 	if want := began.Add(600 * time.Second); !wake.Equal(want) {
-		t.Errorf("it is looked at again at %v, want %v", wake, want)
+		t.Errorf("the next turn is at %v, want %v", wake, want)
 	}
 	if got := reason(wake.Add(-time.Second)) + ", " + reason(wake); got != fmt.Sprint(reasonUpdated, ", ", reasonTimedOut) {
 		t.Errorf("a second before, and then: %s", got)

@@ -79,7 +79,7 @@ func TestWhatIsSaidAtTheBeginOfARollout(t *testing.T) {
 		r.begun = c.begun
 		got, _ := find(r.beginnings(), appsv1.DeploymentProgressing)
 		if again := got.LastUpdateTime.Time.Equal(reconciletest.Now); got.Reason != c.want || again != c.again {
-			t.Errorf("%s: it says %q, anew: %v; want %q, %v", what, got.Reason, again, c.want, c.again)
+			t.Errorf("%s: the condition has the reason %q, updated: %v; want %q, %v", what, got.Reason, again, c.want, c.again)
 		}
 	}
 }
@@ -333,7 +333,7 @@ func TestAPodOfASetOfBefore(t *testing.T) {
 	before.UID = "before"
 	w := reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.Deployments.Kind, d).Put(kinds.ReplicaSets.Kind, set)
 	if got := w.Keys(Controller, kinds.Pods.Kind, reconciletest.Pod("p", ownPod(kinds.ReplicaSets.Kind, before)), nil); got != nil {
-		t.Errorf("it makes the turn of %v", got)
+		t.Errorf("the change asks for turns of %v", got)
 	}
 }
 
@@ -344,6 +344,6 @@ func TestWhatIsSeenWithoutASelector(t *testing.T) {
 	w := reconciletest.NewWorld().Put(kinds.Deployments.Kind, d).
 		Put(kinds.ReplicaSets.Kind, reconciletest.ReplicaSet("web-a", 1, ownSet(kinds.Deployments.Kind, d)), reconciletest.ReplicaSet("web-b", 1))
 	if v, ok := observe(w, web); !ok || len(v.Sets) != 1 || v.Sets[0].Name != "web-a" {
-		t.Errorf("it is seen: %v, with %d sets", ok, len(v.Sets))
+		t.Errorf("observe finds the Deployment: %v, with %d sets; want web-a", ok, len(v.Sets))
 	}
 }

@@ -98,11 +98,11 @@ func TestWhichTaintsAPodSees(t *testing.T) {
 		}
 		v, ok := observe(w, keyOf(namespace, "p"))
 		if !ok || len(v.Devices) != c.want {
-			t.Errorf("%s: it sees %+v, %v", what, v.Devices, ok)
+			t.Errorf("%s: the view has %+v, found: %v", what, v.Devices, ok)
 		}
 	}
 	if _, ok := observe(world(), keyOf(namespace, "p")); ok {
-		t.Error("it sees a pod that is not there")
+		t.Error("observe finds a pod that is not there")
 	}
 }
 
@@ -142,7 +142,7 @@ func TestWhatIsRemembered(t *testing.T) {
 	for text, want := range map[string]bool{`{"announced":true}`: true, `{}`: false, `x`: false} {
 		w.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.UID, Results: []events.Result{{Status: events.Applied, Answer: &events.Answer{Note: json.RawMessage(text)}}, {}}})
 		if v, _ := observe(w, key); v.Announced != want {
-			t.Errorf("of the note %s it sees %v", text, v.Announced)
+			t.Errorf("of the note %s the view has %v", text, v.Announced)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func TestWhatARuleSees(t *testing.T) {
 		}
 	}
 	if _, ok := observe(world().Put(kinds.DeviceTaintRules.Kind), key); ok {
-		t.Error("it sees a rule that is not there")
+		t.Error("observe finds a rule that is not there")
 	}
 }
 

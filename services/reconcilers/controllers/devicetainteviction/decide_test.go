@@ -163,7 +163,7 @@ func mild(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	})
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbRecord && !due {
-			return fmt.Errorf("it does %v", command.Verb)
+			return fmt.Errorf("the decision does %v", command.Verb)
 		}
 	}
 	return nil
@@ -204,7 +204,7 @@ func TestWhenAPodHasToLeave(t *testing.T) {
 	} {
 		at, ok := View{Devices: c.devices}.end()
 		if ok == c.never || ok && !at.Equal(now.Add(c.after)) {
-			t.Errorf("%s: it has to leave at %v, %v", what, at, ok)
+			t.Errorf("%s: the pod has to leave at %v, %v", what, at, ok)
 		}
 	}
 }
@@ -218,10 +218,10 @@ func TestADeletion(t *testing.T) {
 	}
 	d = decide(applied(v, d, now), now)
 	if len(d.Commands) != 1 || d.Commands[0].Verb != events.VerbDelete || d.Commands[0].OnApplied.Message != "Marking for deletion" {
-		t.Fatalf("then it wants %+v", d.Commands)
+		t.Fatalf("then the decision has the commands %+v", d.Commands)
 	}
 	if len(d.Figures) != 2 || d.Figures[0].Metric != deletions || d.Figures[1].Value != 5 || d.Figures[1].Of.Name != "p" {
-		t.Errorf("it counts %+v", d.Figures)
+		t.Errorf("the figures are %+v", d.Figures)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestADisruptedPodKeepsItsTime(t *testing.T) {
 	v.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler", LastTransitionTime: since}}
 	var next corev1.Pod
 	if err := json.Unmarshal(decide(v, now).Commands[0].Body, &next); err != nil || !next.Status.Conditions[0].LastTransitionTime.Equal(&since) {
-		t.Errorf("it says %+v, %v", next.Status.Conditions, err)
+		t.Errorf("the written status says %+v, %v", next.Status.Conditions, err)
 	}
 }
 
@@ -288,14 +288,14 @@ func TestWhatARuleWouldDo(t *testing.T) {
 	v = applied(v, decide(v, now), now)
 	want := "1 published device selected. 2 allocated devices selected. 1 pod would be evicted in 1 namespace if the effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
 	if said := v.condition(); said.Reason != "NoEffect" || said.Message != want || said.Status != metav1.ConditionFalse {
-		t.Errorf("it says %+v", said)
+		t.Errorf("the written status says %+v", said)
 	}
 	v.Driven = nil
 	if d := decide(v, now.Add(time.Hour)); len(d.Commands) > 0 || !d.WakeAt.IsZero() {
-		t.Errorf("an hour later it wants %+v", d)
+		t.Errorf("an hour later the decision has the commands %+v", d)
 	}
 	v.Rule.Generation = 2
 	if d := decide(v, now.Add(time.Second)); len(d.Commands) != 1 {
-		t.Errorf("of another spec it wants %+v", d)
+		t.Errorf("of another spec the decision has the commands %+v", d)
 	}
 }

@@ -237,7 +237,7 @@ func TestObserve(t *testing.T) {
 		Put(kinds.Pods.Kind, old, away, foo, reconciletest.Pod("own", reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, lonely)))
 	v, ok := observe(world, keyOf("a"))
 	if !ok || len(v.Pods) != 3 {
-		t.Errorf("it sees %d pods", len(v.Pods))
+		t.Errorf("the view has %d pods", len(v.Pods))
 	}
 	if want := (Size{Of: above.UID, Replicas: 5}); v.Sizes[set.UID] != want {
 		t.Errorf("the set of a deployment is %+v", v.Sizes[set.UID])
@@ -246,13 +246,13 @@ func TestObserve(t *testing.T) {
 		t.Errorf("the set of a deployment that is gone is %+v", v.Sizes[lonely.UID])
 	}
 	if v, ok := observe(world, keyOf("odd")); !ok || v.Select == "" || len(v.Pods) > 0 {
-		t.Errorf("of a budget whose selector is none it sees %+v", v)
+		t.Errorf("of a budget whose selector is none the view has %+v", v)
 	}
 	if _, ok := observe(world, keyOf("absent")); ok {
-		t.Error("it sees a budget that is not there")
+		t.Error("observe finds a budget that is not there")
 	}
 	if v, ok := observe(world, events.Key{Kind: kinds.Pods.Name, Namespace: reconciletest.Namespace, Name: "foo"}); !ok || v.Pod == nil || v.Budget != nil || !slices.Equal(v.Several, []string{"a", "b"}) {
-		t.Errorf("of a pod it sees %+v", v)
+		t.Errorf("of a pod the view has %+v", v)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestSizesOfOddControllers(t *testing.T) {
 		}
 	}
 	if _, ok := observe(world, podKey("p")); ok {
-		t.Error("it sees a pod that is not there")
+		t.Error("observe finds a pod that is not there")
 	}
 }
 

@@ -65,7 +65,7 @@ func TestASecondBudgetIsTold(t *testing.T) {
 		counted := b.DeepCopy()
 		counted.Status.ExpectedPods = 1
 		if got := world.Keys(Controller, kinds.PodDisruptionBudgets.Kind, b, counted); !slices.Equal(got, []events.Key{keyOf(second)}) {
-			t.Errorf("its status makes it the turn of %v", got)
+			t.Errorf("its status asks for turns of %v", got)
 		}
 		if got := turn(world, podKey("p"), p.UID); !slices.Equal(got, []string{"MultiplePodDisruptionBudgets on p"}) {
 			t.Errorf("users are told %q", got)
@@ -82,7 +82,7 @@ func TestASecondBudgetIsTold(t *testing.T) {
 		}
 		world.Put(kinds.PodDisruptionBudgets.Kind, b)
 		if got := turn(world, podKey("p"), p.UID); len(got) != 1 {
-			t.Errorf("it comes back, and users are told %q", got)
+			t.Errorf("the second budget comes back, and the Events are %q, want one", got)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestASecondBudgetOverManyPods(t *testing.T) {
 		world.Put(kinds.Pods.Kind, reconciletest.Pod(fmt.Sprint("p", i)))
 	}
 	if got := world.Keys(Controller, kinds.PodDisruptionBudgets.Kind, nil, budget("z", everything)); len(got) != most+1 {
-		t.Errorf("it makes it the turn of %d keys", len(got))
+		t.Errorf("the change asks for turns of %d keys", len(got))
 	}
 }
 
@@ -117,7 +117,7 @@ func TestAReportKeepsWhatWasTold(t *testing.T) {
 	}
 	p.UID = "another"
 	if got := turn(world, podKey("p"), p.UID); len(got) != 1 {
-		t.Errorf("of the next pod of the name users are told %q", got)
+		t.Errorf("about the next pod of that name the Events are %q, want one", got)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestWhatAReportTold(t *testing.T) {
 		"done, with another note": {[]events.Result{{Status: events.Applied, Answer: &events.Answer{Note: []byte(`[]`)}}}, nil},
 	} {
 		if got := toldIn(events.Outcome{Results: c.results}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: it told of %q, want %q", what, got, c.want)
+			t.Errorf("%s: the outcome told of %q, want %q", what, got, c.want)
 		}
 	}
 }
@@ -222,6 +222,6 @@ func TestTwoScalesAreAskedForTogether(t *testing.T) {
 	asks(world, keyOf("web"), now, 50*time.Millisecond, answer)
 	world.Put(kinds.Pods.Kind, of("q", "Bar")) // the answer about the other controller is still valid
 	if n := asks(world, keyOf("web"), now, 20*time.Second, answer); n > 4 {
-		t.Errorf("they are asked %d times", n)
+		t.Errorf("the API server is asked %d times, want 4 at most", n)
 	}
 }

@@ -127,7 +127,7 @@ func TestTooMany(t *testing.T) {
 		}
 		marked := v.Endpoints.Annotations[corev1.EndpointsOverCapacity] == "truncated"
 		if ready != c.wantReady || not != c.wantNot || marked != (c.ready+c.not > capacity) {
-			t.Errorf("of %d and %d it holds %d and %d, marked %v", c.ready, c.not, ready, not, marked)
+			t.Errorf("of %d ready and %d other pods the Endpoints have %d and %d, marked: %v", c.ready, c.not, ready, not, marked)
 		}
 		if d := decide(v, now); len(d.Commands) > 0 {
 			t.Errorf("with %d and %d it is never content: %s", c.ready, c.not, d.Because)
@@ -143,11 +143,11 @@ func TestObserve(t *testing.T) {
 	}
 	world.Put(kinds.Endpoints.Kind, &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}})
 	if v, ok := observe(world, key); !ok || v.Endpoints == nil || v.Service != nil {
-		t.Errorf("without the service it sees %+v", v)
+		t.Errorf("without the service the view has %+v", v)
 	}
 	world.Put(kinds.Services.Kind, svc()).Put(kinds.Pods.Kind, podAt("a", "10.1.0.1"))
 	if v, _ := observe(world, key); v.Service == nil || len(v.Pods) != 1 {
-		t.Errorf("with it, it sees %+v", v)
+		t.Errorf("with it the view has %+v", v)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestSinceWhenItIsSo(t *testing.T) {
 		}
 		said := applied(v, d, now).Endpoints.Annotations
 		if got, there := said[corev1.EndpointsLastChangeTriggerTime]; got != want || there != (want != "") {
-			t.Errorf("%s: it has been so since %q, want %q", name, got, want)
+			t.Errorf("%s: the last change trigger time is %q, want %q", name, got, want)
 		}
 	}
 }
@@ -69,11 +69,11 @@ func TestNoLongerTooMany(t *testing.T) {
 	v := View{Service: svc(), Pods: pods(capacity + 1)}
 	v = applied(v, decide(v, now), now)
 	if v.Endpoints.Annotations[corev1.EndpointsOverCapacity] != "truncated" {
-		t.Fatal("it does not say that this is not all")
+		t.Fatal("the Endpoints are not marked as truncated")
 	}
 	v.Pods = v.Pods[:capacity]
 	v = applied(v, decide(v, now), now)
 	if said, there := v.Endpoints.Annotations[corev1.EndpointsOverCapacity]; there {
-		t.Errorf("it holds all, and says %q", said)
+		t.Errorf("the Endpoints have all addresses, and are marked %q", said)
 	}
 }

@@ -88,12 +88,12 @@ func TestLabelsOfOthersArePutRight(t *testing.T) {
 		edit(v.Endpoints)
 		d := decide(v, now)
 		if len(d.Commands) != 1 {
-			t.Errorf("%s: it is left so: %s", what, d.Because)
+			t.Errorf("%s: the decision leaves the Endpoints as they are: %s", what, d.Because)
 			continue
 		}
 		got := applied(v, d, now).Endpoints
 		if !maps.Equal(got.Labels, want.Labels) || got.Annotations[corev1.EndpointsOverCapacity] != "" || len(got.Subsets) != 1 {
-			t.Errorf("%s: it becomes %+v", what, got)
+			t.Errorf("%s: the Endpoints become %+v", what, got)
 		}
 	}
 }
@@ -135,7 +135,7 @@ func TestSinceWhenItChanged(t *testing.T) {
 		}
 	}
 	if got := published(nil, a).Endpoints.Annotations[corev1.EndpointsLastChangeTriggerTime]; got != now.Add(-time.Hour).UTC().Format(time.RFC3339Nano) {
-		t.Errorf("what is new is since %q, want the time of its service", got)
+		t.Errorf("new Endpoints have the trigger time %q, want that of the Service", got)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestHowAPodIsTold(t *testing.T) {
 	p.Spec.Hostname, p.Spec.Subdomain = "first", "web"
 	v := View{Service: svc()}
 	if a, ok := v.address(p); !ok || a.Hostname != "first" || *a.NodeName != "n1" || a.TargetRef == nil || a.TargetRef.Name != "a" || a.TargetRef.Kind != "Pod" {
-		t.Errorf("it is told as %+v, %t", a, ok)
+		t.Errorf("the address is %+v, %t", a, ok)
 	}
 	p.Spec.Subdomain = "other"
 	if a, _ := v.address(p); a.Hostname != "" {
@@ -216,7 +216,7 @@ func TestEndpointsThatAnotherSorted(t *testing.T) {
 	v := published(nil, readySince("a", "10.1.0.1", time.Minute), readySince("b", "10.1.0.2", time.Minute))
 	subsets := v.Endpoints.Subsets
 	if len(subsets) != 1 || len(subsets[0].Addresses) != 2 {
-		t.Fatalf("it has %v", subsets)
+		t.Fatalf("the subsets are %v", subsets)
 	}
 	one, two := subsets[0], *subsets[0].DeepCopy()
 	one.Addresses, two.Addresses = one.Addresses[:1], two.Addresses[1:]
@@ -227,7 +227,7 @@ func TestEndpointsThatAnotherSorted(t *testing.T) {
 		"in two parts": {[]corev1.EndpointSubset{two, one}, true}, "one is missing": {[]corev1.EndpointSubset{two}, false}, "as it is": {subsets, true},
 	} {
 		if v.Endpoints.Subsets = c.subsets; (len(decide(v, now).Commands) == 0) != c.right {
-			t.Errorf("%s: it is right: %t", what, !c.right)
+			t.Errorf("%s: the Endpoints are left as they are: %t, want the opposite", what, !c.right)
 		}
 	}
 	v.Endpoints = nil

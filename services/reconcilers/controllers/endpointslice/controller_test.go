@@ -234,10 +234,10 @@ func TestObserve(t *testing.T) {
 		Put(kinds.EndpointSlices.Kind, slice("web-1", "web"), slice("db-1", "db"), going, foreign)
 	v, ok := controller.Observe(world, key)
 	if !ok || len(v.Pods) != 1 || len(v.Slices) != 1 || v.Slices[0].Name != "web-1" {
-		t.Fatalf("it sees %+v", v)
+		t.Fatalf("the view has %+v", v)
 	}
 	if v.Max != DefaultMax || len(v.Zones) != 1 || v.Zones["n1"] != "east" || v.Capacity != nil {
-		t.Errorf("it sees at most %d, zones %v and capacity %v", v.Max, v.Zones, v.Capacity)
+		t.Errorf("the view has a maximum of %d, the zones %v and the capacity %v", v.Max, v.Zones, v.Capacity)
 	}
 	web.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"}
 	if v, _ = controller.Observe(world, key); v.Capacity["east"] != 2000 || v.Capacity["west"] != 2000 {

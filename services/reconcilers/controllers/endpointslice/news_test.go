@@ -137,17 +137,17 @@ func TestPodsOfADeletedNode(t *testing.T) {
 	gone, _ := world.Get(kinds.Nodes.Name, "", "n1")
 	world.Remove(kinds.Nodes.Name, "", "n1")
 	if got := world.Keys(controller, kinds.Nodes.Kind, gone, nil); len(got) > 0 {
-		t.Errorf("it takes turns of %v", got)
+		t.Errorf("the change asks for turns of %v", got)
 	}
 	if got := told(turn(world)); !slices.Equal(got, []string{"Warning FailedToUpdateEndpointSlices: Error updating Endpoint Slices for Service default/web: skipping Pod a for Service default/web: Node n1 Not Found"}) {
 		t.Errorf("users are told %q", got)
 	}
 	world.Put(kinds.Nodes.Kind, node("n1", "east"))
 	if got := world.Keys(controller, kinds.Nodes.Kind, nil, node("n1", "east")); !slices.Equal(got, []events.Key{webKey}) {
-		t.Errorf("its return takes turns of %v", got)
+		t.Errorf("the return of the node asks for turns of %v", got)
 	}
 	if d := turn(world); len(told(d)) > 0 || len(d.Commands) == 0 {
-		t.Errorf("it comes back: %v", d)
+		t.Errorf("when the node comes back the decision is %v", d)
 	}
 }
 

@@ -124,7 +124,7 @@ func TestSinceWhenASliceIsSo(t *testing.T) {
 			want = c.want.UTC().Format(time.RFC3339Nano)
 		}
 		if got, there := said.Annotations[corev1.EndpointsLastChangeTriggerTime]; got != want || there != (want != "") {
-			t.Errorf("%s: it has been so since %q, want %q", name, got, want)
+			t.Errorf("%s: the last change trigger time is %q, want %q", name, got, want)
 		}
 	}
 }

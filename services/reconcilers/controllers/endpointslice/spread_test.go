@@ -140,7 +140,7 @@ func TestCapacityOfZones(t *testing.T) {
 		}
 	}
 	if got := capacity([]*corev1.Node{node("n1", "east"), node("n2", "east")}); got != nil {
-		t.Errorf("of one zone it is %v", got)
+		t.Errorf("the capacity of one zone is %v, want none", got)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestHintsToWhatIsNear(t *testing.T) {
 			t.Errorf("%s: %s, want %s", what, got, c.want)
 		}
 		if d := decide(v, now); len(d.Commands) > 0 {
-			t.Errorf("%s: it is not content: %s", what, d.Because)
+			t.Errorf("%s: the decision changes what it has just written: %s", what, d.Because)
 		}
 		v.Zones[c.node] = "west"
 		if d := decide(v, now); (len(d.Commands) > 0) != (c.want != "none" || c.zone == "" || !c.ready || c.distribution == "PreferFar") {
@@ -195,12 +195,12 @@ func TestPodsThatAreLeftOut(t *testing.T) {
 		got := v.skipped()
 		pods, others := strings.Count(got, "skipping Pod"), strings.Count(got, "and others")
 		if pods != want[0] || others != want[1] || (n > 1) != strings.HasPrefix(got, "[") {
-			t.Errorf("of %d pods it tells of %d, and of %d times others: %s", n, pods, others, got)
+			t.Errorf("of %d pods the message names %d, and %d times others: %s", n, pods, others, got)
 		}
 	}
 	long := View{Service: svc(strings.Repeat("s", 900)), Zones: map[string]string{}, Pods: []*corev1.Pod{readyAt("p", "10.1.0.1", "n1")}}
 	if got := long.skipped(); !strings.Contains(got, "skipping Pod p") {
-		t.Errorf("of one pod with a long reason it tells %q", got)
+		t.Errorf("the message about a pod with a long reason is %q", got)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestSlicesThatWouldDo(t *testing.T) {
 		v := grown(2, all[:n], all[:n])
 		for _, f := range decide(v, now).Figures {
 			if f.Metric == desiredSlices && f.Value != want {
-				t.Errorf("of two each %v would do for %d endpoints, want %v", f.Value, n, want)
+				t.Errorf("with two endpoints in a slice %v slices would do for %d endpoints, want %v", f.Value, n, want)
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func TestAddresses(t *testing.T) {
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.1.0.9"}, {IP: "2001:db8::1"}, {IP: "10.1.0.2"}, {IP: "none"}}
 	for family, want := range map[discoveryv1.AddressType]string{"IPv4": "[10.1.0.2 10.1.0.9]", "IPv6": "[2001:db8::1]"} {
 		if got := fmt.Sprint(addresses(p, family)); got != want {
-			t.Errorf("of %s it has %s, want %s", family, got, want)
+			t.Errorf("the addresses of %s are %s, want %s", family, got, want)
 		}
 	}
 }

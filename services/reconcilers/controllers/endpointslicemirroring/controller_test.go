@@ -177,7 +177,7 @@ func TestWhatIsLeftOutIsTold(t *testing.T) {
 	}
 	want := []string{"TooManyAddressesToMirror: A max of 3 addresses can be mirrored to EndpointSlices per Endpoints subset. 2 addresses were skipped"}
 	if !slices.Equal(said, want) && (len(said) != 2 || said[1] != want[0]) {
-		t.Errorf("it says %q", said)
+		t.Errorf("the Events are %q", said)
 	}
 	figures := map[string]float64{}
 	for _, f := range d.Figures {
@@ -200,7 +200,7 @@ func TestWhatIsNoAddress(t *testing.T) {
 	})}
 	wanted, left := v.mirrors()
 	if len(wanted) != 1 || len(wanted[0].Endpoints) != 2 || wanted[0].Endpoints[0].Addresses[0] != "10.0.0.1" || left != (leftOut{1, 1}) {
-		t.Errorf("it mirrors %+v and leaves out %+v", wanted, left)
+		t.Errorf("the mirrors are %+v, and %+v are left out", wanted, left)
 	}
 }
 
@@ -217,11 +217,11 @@ func TestObserve(t *testing.T) {
 	reconciletest.Deleted[*discoveryv1.EndpointSlice](now)(leaving)
 	world.Put(kinds.EndpointSlices.Kind, mirror, stranger, leaving)
 	if v, ok := controller.Observe(world, key); !ok || len(v.Slices) != 1 || v.Slices[0] != mirror || v.Endpoints != nil {
-		t.Errorf("of a mirror that shows nothing it sees %+v, %v", v, ok)
+		t.Errorf("of a mirror that shows nothing the view has %+v, found: %v", v, ok)
 	}
 	world.Put(kinds.Endpoints.Kind, endpoints()).Put(kinds.Services.Kind, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}})
 	if v, _ := controller.Observe(world, key); v.Endpoints == nil || v.Service == nil || v.Max != 3 {
-		t.Errorf("it sees %+v", v)
+		t.Errorf("the view has %+v", v)
 	}
 	for what, keys := range map[string][]events.Key{
 		"a slice":   world.Keys(controller, kinds.EndpointSlices.Kind, mirror, nil),

@@ -76,7 +76,7 @@ func TestFinalizersStay(t *testing.T) {
 	v.Endpoints.Subsets[0].Addresses[0].IP = "fd00::1"
 	d := decide(v, now)
 	if v = applied(v, d, now); len(v.Slices) != 1 || v.Slices[0].AddressType != discoveryv1.AddressTypeIPv6 {
-		t.Errorf("of another family the mirrors are %v", v.Slices)
+		t.Errorf("with another address family the mirrors are %v", v.Slices)
 	}
 }
 

@@ -63,7 +63,7 @@ func TestLaws(t *testing.T) {
 	}), now, reconciletest.Content(3, applied), reconciletest.Law[View]{Name: "no thief", Holds: func(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error {
 		for _, command := range c.Decide(v, now).Commands {
 			if command.Verb == events.VerbCreate && v.claim(command.Name) != nil {
-				return fmt.Errorf("it makes %s, which is there", command.Name)
+				return fmt.Errorf("the decision creates %s, which is there", command.Name)
 			}
 		}
 		return nil
@@ -89,26 +89,26 @@ func TestAClaimThatIsNotThePods(t *testing.T) {
 	v := View{Pod: pod("p", "a", "b", "c"), Claims: []*corev1.PersistentVolumeClaim{claim("p-b")}}
 	d := decide(v, now)
 	if len(d.Commands) != 1 || d.Commands[0].Name != "p-a" {
-		t.Fatalf("it wants %+v", d.Commands)
+		t.Fatalf("the decision has the commands %+v", d.Commands)
 	}
 	if len(d.Figures) != 2 || d.Figures[0].Metric != created || d.Figures[0].Value != 1 || !d.Figures[1].Failed || d.Figures[1].Of.Name != "p-a" {
-		t.Errorf("it counts %+v", d.Figures)
+		t.Errorf("the figures are %+v", d.Figures)
 	}
 	v = applied(v, d, now)
 	if d = decide(v, now); len(d.Commands) != 1 || d.Commands[0].OnApplied == nil {
-		t.Fatalf("with the claims before it, it wants %+v", d.Commands)
+		t.Fatalf("with the claims before it, the decision has the commands %+v", d.Commands)
 	}
 	want := "ephemeral volume b: PVC default/p-b was not created for pod default/p (pod is not owner)"
 	if n := d.Commands[0].OnApplied; n.Reason != "FailedBinding" || n.Message != want {
-		t.Errorf("it tells %s: %s", n.Reason, n.Message)
+		t.Errorf("the Event is %s: %s", n.Reason, n.Message)
 	}
 	v = applied(v, d, now)
 	if d := decide(v, now); len(d.Commands) > 0 {
-		t.Errorf("then it wants %+v", d.Commands)
+		t.Errorf("then the decision has the commands %+v", d.Commands)
 	}
 	v.Claims[0].UID = "another"
 	if d := decide(v, now); len(d.Commands) != 1 {
-		t.Errorf("of another claim it wants %+v", d.Commands)
+		t.Errorf("of another claim the decision has the commands %+v", d.Commands)
 	}
 }
 
@@ -123,10 +123,10 @@ func TestObserve(t *testing.T) {
 	}})
 	v, ok := observe(world, key)
 	if !ok || len(v.Claims) != 1 || v.Claims[0].Name != "p-a" || !slices.Equal(v.Told, []string{"told"}) {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(world, events.Key{Namespace: p.Namespace, Name: "absent"}); ok {
-		t.Error("it sees a pod that is not there")
+		t.Error("observe finds a pod that is not there")
 	}
 }
 
@@ -155,6 +155,6 @@ func TestWhoseTurn(t *testing.T) {
 		}
 	}
 	if got := world.Keys(Controller, claims, nil, claim("robbed-a", of(robbed))); len(got) != 1 || got[0].Name != "robbed" {
-		t.Errorf("its claim, of a pod that waits for another's: turns of %v", got)
+		t.Errorf("the claim of a pod that waits for another asks for turns of %v", got)
 	}
 }

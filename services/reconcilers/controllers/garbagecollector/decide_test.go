@@ -29,11 +29,11 @@ func TestLaws(t *testing.T) {
 				absent := v.refs(Absent, Unknown)
 				switch {
 				case v.any(Solid) || v.any(Unresolvable) || len(v.Owners) == 0:
-					return fmt.Errorf("it deletes an object with owners %v", v.Owners)
+					return fmt.Errorf("the decision deletes an object with owners %v", v.Owners)
 				case v.Object.Meta.DeletionTimestamp != nil:
-					return fmt.Errorf("it deletes what is being deleted")
+					return fmt.Errorf("the decision deletes what is being deleted")
 				case command.If.ResourceVersion != v.Object.Meta.ResourceVersion || command.If.UID != v.Object.Meta.UID:
-					return fmt.Errorf("it deletes on the condition %+v only", *command.If)
+					return fmt.Errorf("the decision deletes on the condition %+v only", *command.If)
 				case !slices.Equal(command.If.Absent, absent):
 					return fmt.Errorf("it has %v looked for, not %v", command.If.Absent, absent)
 				}

@@ -36,7 +36,7 @@ func TestWhatWasRefusedIsSeen(t *testing.T) {
 			got = v.Refused.Reason
 		}
 		if !ok || got != c.want || v.Refused != nil && (v.Refused.Code != 409 || !v.Refused.At.Equal(reconciletest.Now)) {
-			t.Errorf("%s: it sees %+v, want %q", what, v.Refused, c.want)
+			t.Errorf("%s: the view has %+v, want %q", what, v.Refused, c.want)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func TestKindThatIsNotServed(t *testing.T) {
 	c.create(pods, "a", "pod", metav1.OwnerReference{APIVersion: "gone.example.com/v1", Kind: "Unserved", Name: "x", UID: "x"})
 	expect(t, c, "pod")
 	if d, _ := Controller.Ask(c.seen, events.Key{Kind: "pods", Namespace: "a", Name: "pod"}, c.now); d.WakeAt.IsZero() && len(d.Commands) == 0 {
-		t.Error("it will not be tried again")
+		t.Error("the decision neither wakes nor has commands, want the object looked at again")
 	}
 }
 

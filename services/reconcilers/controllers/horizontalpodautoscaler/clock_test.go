@@ -31,12 +31,12 @@ func TestARoundOfAClockThatWasAhead(t *testing.T) {
 	v, _ := observe(world, key)
 	for _, of := range [][]Count{v.Memory.Recommended, v.Memory.Added, v.Memory.Removed} {
 		if len(of) != 2 || !of[0].At.Equal(now) || !of[1].At.Equal(now.Add(-time.Minute)) {
-			t.Errorf("it remembers %v", of)
+			t.Errorf("the view remembers %v", of)
 		}
 	}
 	c := Config{}.filled()
 	if d := c.decide(v, now.Add(time.Second)); !d.WakeAt.Equal(now.Add(c.Period)) || len(d.Commands) > 0 {
-		t.Errorf("it waits until %v with %d commands, and the round was at %v", d.WakeAt, len(d.Commands), now)
+		t.Errorf("the decision wakes at %v with %d commands, want a period after the round at %v", d.WakeAt, len(d.Commands), now)
 	}
 	later := now.Add(c.Period)
 	d := c.decide(v, later)

@@ -288,10 +288,10 @@ func TestObserve(t *testing.T) {
 		}
 		v, ok := observe(world, key)
 		if !ok || (v.Readings != nil) != story.underWay || v.Memory.Asked.IsZero() == story.remembered {
-			t.Errorf("%s: it sees %+v", story.what, v)
+			t.Errorf("%s: the view has %+v", story.what, v)
 		}
 		if story.underWay && (len(v.Pods) != 1 || v.Pods[0].Name != "a" || v.Rivals != nil) {
-			t.Errorf("%s: it sees the pods %v of %v", story.what, v.Pods, v.Rivals)
+			t.Errorf("%s: the view has the pods %v of %v", story.what, v.Pods, v.Rivals)
 		}
 		h.UID, h.ResourceVersion = "h", "1"
 	}
@@ -372,7 +372,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Fatalf("in %v it was from %d to %d; remembered is %d to %d", back, wantLow, wantHigh, low, high)
 		}
 		if len(d.Memory.Recommended) > 20 {
-			t.Fatalf("it remembers %d counts of ten numbers", len(d.Memory.Recommended))
+			t.Fatalf("the view remembers %d counts of ten numbers", len(d.Memory.Recommended))
 		}
 	})
 }

@@ -135,7 +135,7 @@ func TestHowFastReplicasChange(t *testing.T) {
 		}
 		d.remember(c.behavior, c.current, got, now)
 		if grew := len(d.Memory.Added) > len(c.added); grew != (got > c.current) {
-			t.Errorf("%s: it remembers that %v were added", name, d.Memory.Added)
+			t.Errorf("%s: the view remembers that %v were added", name, d.Memory.Added)
 		}
 	}
 }

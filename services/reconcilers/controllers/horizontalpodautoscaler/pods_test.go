@@ -197,7 +197,7 @@ func TestWhatAPodRequests(t *testing.T) {
 		}
 		got, err := config.requestOf(p, corev1.ResourceCPU, c.container)
 		if said := fmt.Sprint(err); got != c.want || err != nil && said != c.err || err == nil && c.err != "" {
-			t.Errorf("%s: it requests %d (%v), want %d (%s)", what, got, err, c.want, c.err)
+			t.Errorf("%s: the pod requests %d (%v), want %d (%s)", what, got, err, c.want, c.err)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestNumbersAreBounded(t *testing.T) {
 		}
 	}
 	if ceil(math.NaN()) != 0 || whole(math.NaN()) != 0 || whole(math.Inf(1)) != 0 || whole(7) != 7 {
-		t.Error("what is no number is one")
+		t.Error("a value that is no number is converted to one")
 	}
 	most := judged{reading: query.Reading{Samples: []query.Sample{{Milli: math.MaxInt64 - 5}, {Milli: 7}}}}
 	if got := most.value(); got != math.MaxInt64 {

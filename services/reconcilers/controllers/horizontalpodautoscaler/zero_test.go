@@ -62,7 +62,7 @@ func TestScaleFromZero(t *testing.T) {
 			_ = json.Unmarshal(d.Commands[0].Body, &to)
 		}
 		if to.Spec.Replicas != c.to {
-			t.Errorf("%s: it is scaled to %d, want %d: %s", what, to.Spec.Replicas, c.to, d.Because)
+			t.Errorf("%s: the target is scaled to %d, want %d: %s", what, to.Spec.Replicas, c.to, d.Because)
 		}
 	}
 }

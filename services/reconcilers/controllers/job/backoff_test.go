@@ -130,7 +130,7 @@ func TestWhenAPodEnded(t *testing.T) {
 		"nothing is known":                         {nil, created},
 	} {
 		if got := endedAt(aPod("sum", corev1.PodFailed, c.edits...)); !got.Equal(c.want) {
-			t.Errorf("%s: it ended at %v, want %v", name, got, c.want)
+			t.Errorf("%s: the pod ended at %v, want %v", name, got, c.want)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestWhichContainersARuleIsAbout(t *testing.T) {
 		p := aPod("sum", corev1.PodFailed, func(p *corev1.Pod) { p.Status.ContainerStatuses, p.Status.InitContainerStatuses = c.main, c.initial })
 		got, ok := exited(p, rule)
 		if got.Name != c.want || ok != (c.want != "") {
-			t.Errorf("%s: it is about %q, %v, want %q", name, got.Name, ok, c.want)
+			t.Errorf("%s: the rule is about the container %q, %v, want %q", name, got.Name, ok, c.want)
 		}
 	}
 }

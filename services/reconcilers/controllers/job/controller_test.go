@@ -98,13 +98,13 @@ func TestObserve(t *testing.T) {
 	)
 	v, ok := observe(world, sum)
 	if want := []*corev1.Pod{mine, orphan}; !ok || v.Job != job || !slices.Equal(v.Pods, want) {
-		t.Errorf("it sees %v, %v, want %v", v, ok, want)
+		t.Errorf("the view is %v, found: %v; want the pods %v", v, ok, want)
 	}
 	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "absent"}); ok {
-		t.Error("it sees a Job that is not there")
+		t.Error("observe finds a Job that is not there")
 	}
 	if v, ok := observe(world, strayKey("c")); !ok || v.Stray == nil || v.Over {
-		t.Errorf("of a stray it sees %+v, %v", v, ok)
+		t.Errorf("of a stray the view has %+v, found: %v", v, ok)
 	}
 	for _, name := range []string{"a", "absent"} {
 		if v, ok := observe(world, strayKey(name)); ok {
@@ -113,7 +113,7 @@ func TestObserve(t *testing.T) {
 	}
 	world.Put(kinds.Jobs.Kind, aJob(ended))
 	if v, ok := observe(world, strayKey("a")); !ok || !v.Over {
-		t.Errorf("of a stray of a finished Job it sees %+v, %v", v, ok)
+		t.Errorf("of a stray of a finished Job the view has %+v, found: %v", v, ok)
 	}
 	world.Put(kinds.Jobs.Kind, aJob(ended, func(j *batchv1.Job) { j.Spec.ManagedBy = of("example.com/queue") }))
 	if _, ok := observe(world, strayKey("a")); ok {
@@ -204,7 +204,7 @@ func TestObserveRemembersWhatWasDone(t *testing.T) {
 		done(c.status, c.pod, c.times)
 		v, _ := observe(world, sum)
 		if v.Attempt != c.attempt || (v.LetGo == nil) != c.letGo.IsZero() {
-			t.Errorf("after %s of %s it remembers %d, %v", c.status, c.pod, v.Attempt, v.LetGo)
+			t.Errorf("after %s of %s the view remembers %d, %v", c.status, c.pod, v.Attempt, v.LetGo)
 		}
 		if surplus := c.pod == "a" && c.times > 1; surplus != slices.Equal(v.Surplus, []types.UID{"uid-a"}) {
 			t.Errorf("after %d commands about %s it takes %v for surplus", c.times, c.pod, v.Surplus)
@@ -245,15 +245,15 @@ func TestAnUnknownModeIsToldOnce(t *testing.T) {
 		return len(decide(v, now).Commands)
 	}
 	if told() != 1 {
-		t.Error("nothing is told of it")
+		t.Error("the decision has no command, want the Event")
 	}
 	world.Remember(events.Outcome{Key: sum, Lane: events.LaneStatus, UID: job.UID, ResourceVersion: job.ResourceVersion, At: now})
 	if told() != 0 {
-		t.Error("it is told again")
+		t.Error("the decision has the Event again")
 	}
 	next := job.DeepCopy()
 	next.ResourceVersion = "2"
 	if world.Put(kinds.Jobs.Kind, next); told() != 1 {
-		t.Error("nothing is told of another version")
+		t.Error("the decision has no Event about another version")
 	}
 }

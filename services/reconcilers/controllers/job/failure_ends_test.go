@@ -73,7 +73,7 @@ func holdReasons(t *testing.T, cases map[string]verdictCase) {
 	t.Helper()
 	for what, c := range cases {
 		if got := reasonOf(c.job, c.pods...); got != c.want {
-			t.Errorf("%s: it is to end for %q, want %q", what, got, c.want)
+			t.Errorf("%s: the Job fails because of %q, want %q", what, got, c.want)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestAnIndexCountsOnce(t *testing.T) {
 	if d, limited := look(View{Job: aJob(func(j *batchv1.Job) {
 		j.Spec.ActiveDeadlineSeconds, j.Status.StartTime = of(int64(60)), of(metav1.NewTime(now))
 	})}, nil, now).deadline(); !limited || !d.Equal(now.Add(time.Minute)) {
-		t.Errorf("it has until %v, %t", d, limited)
+		t.Errorf("the deadline is %v, %t; want a minute on", d, limited)
 	}
 }
 

@@ -113,7 +113,7 @@ func TestAPodInheritsTheFailuresOfItsIndex(t *testing.T) {
 		}
 		notes := pods[0].Annotations
 		if notes[batchv1.JobIndexFailureCountAnnotation] != c.failed || notes[batchv1.JobIndexIgnoredFailureCountAnnotation] != c.ignored {
-			t.Errorf("%s: it says %v, want %q failures and %q ignored", what, notes, c.failed, c.ignored)
+			t.Errorf("%s: the written status says %v, want %q failures and %q ignored", what, notes, c.failed, c.ignored)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestATemplateWithTheVariableKeepsIt(t *testing.T) {
 	}
 	for _, e := range [][]corev1.EnvVar{spec.InitContainers[0].Env, spec.Containers[0].Env[1:]} {
 		if len(e) != 1 || e[0].Name != indexVariable || e[0].ValueFrom.FieldRef.FieldPath != "metadata.labels['batch.kubernetes.io/job-completion-index']" {
-			t.Errorf("it knows its index by %v", e)
+			t.Errorf("a container has the variables %v, want its index from the label", e)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestLargePodsAreCreatedInTurns(t *testing.T) {
 			j.Spec.Template.Annotations = map[string]string{"a": strings.Repeat("x", weight)}
 		})})
 		if len(pods) != want {
-			t.Errorf("of those with %d bytes %d are created in a turn, want %d", weight, len(pods), want)
+			t.Errorf("of pods with %d bytes %d are created in a turn, want %d", weight, len(pods), want)
 		}
 	}
 }

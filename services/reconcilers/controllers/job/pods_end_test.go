@@ -66,7 +66,7 @@ func TestTheEndsOfAPod(t *testing.T) {
 		"those before the others are no matter": {[]func(*corev1.Pod){beside, containers(status("c", 5*m)), first(status("i", 4*m), status("o", 0)), unready}, 5 * m},
 	} {
 		if got := endedAt(aPod("a", corev1.PodFailed, c.edits...)); !got.Equal(now.Add(-c.want)) {
-			t.Errorf("%s: it ended %v ago, want %v", what, now.Sub(got), c.want)
+			t.Errorf("%s: the pod ended %v ago, want %v", what, now.Sub(got), c.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestObserve(t *testing.T) {
 		t.Helper()
 		v, ok := controller.Observe(world, key)
 		if !ok || v.Listed != want.Listed || v.Needed != want.Needed || v.Since != want.Since || v.Other != want.Other || v.Period != 8760*time.Hour {
-			t.Errorf("%s: it sees %+v, %v", what, v, ok)
+			t.Errorf("%s: the view has %+v, found: %v", what, v, ok)
 		}
 	}
 	look("alone", View{})
@@ -125,7 +125,7 @@ func TestNames(t *testing.T) {
 	} {
 		p := &corev1.Pod{Spec: spec}
 		if !names(p, "s") {
-			t.Errorf("%s: it is not found", what)
+			t.Errorf("%s: the Secret is not found in the pod", what)
 		}
 		if names(p, "other") {
 			t.Errorf("%s: another one is found", what)

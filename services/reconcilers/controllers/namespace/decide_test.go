@@ -136,7 +136,7 @@ func orderly(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 	case at < 0:
 		return nil
 	case v.Namespace.DeletionTimestamp == nil || now.Before(v.Namespace.DeletionTimestamp.Add(settle)):
-		return errors.New("it deletes what is in a namespace that lives, or lived a moment ago")
+		return errors.New("the decision deletes what is in a namespace that lives, or lived a moment ago")
 	case commands[len(commands)-1].Verb != events.VerbAsk:
 		return errors.New("it does not ask what is left")
 	}
@@ -152,7 +152,7 @@ func TestObserve(t *testing.T) {
 		t.Errorf("before anything was asked it sees %+v, %v", v, ok)
 	}
 	if _, ok := observe(world, events.Key{Name: "nothing"}); ok {
-		t.Error("it sees a namespace that is not there")
+		t.Error("observe finds a namespace that is not there")
 	}
 	answer, err := json.Marshal(query.Contents{Kinds: []query.Holding{{Kind: "pods", Version: "v1", Count: 3, Standing: []query.Standing{{Name: "b", UID: "b"}, {Name: "c", UID: "c"}}}}})
 	if err != nil {
@@ -167,7 +167,7 @@ func TestObserve(t *testing.T) {
 	}}
 	v, _ := observe(world.Remember(last), key)
 	if v.Contents == nil || !v.At.Equal(now) || len(v.Refused) != 1 || v.Refused[0].Message != "not b" || !slices.Equal(v.Deleted, []types.UID{"c"}) {
-		t.Errorf("it sees %+v", v)
+		t.Errorf("the view has %+v", v)
 	}
 	last.Results[4].Answer = &events.Answer{Body: json.RawMessage(`{"pods":[]}`)}
 	if v, _ := observe(world.Remember(last), key); v.Contents != nil || v.Unread == nil || !v.Unread.At.Equal(now) {
@@ -175,7 +175,7 @@ func TestObserve(t *testing.T) {
 	}
 	last.UID = "another of that name"
 	if v, _ := observe(world.Remember(last), key); v.Contents != nil || v.Refused != nil {
-		t.Errorf("of another namespace of that name it sees %+v", v)
+		t.Errorf("of another namespace of that name the view has %+v", v)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestWhatCannotBeDeletedKeepsOffNothing(t *testing.T) {
 			break
 		}
 		if round == 19 {
-			t.Fatalf("it does not come to rest: %s", d.Because)
+			t.Fatalf("the decisions do not come to rest: %s", d.Because)
 		}
 		if d.Commands[0].Subresource == "status" {
 			v = applied(v, d, now)

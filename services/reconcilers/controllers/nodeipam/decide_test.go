@@ -366,7 +366,7 @@ func TestWhatIsSeen(t *testing.T) {
 			is = c.now
 		}
 		if got := world.Keys(controller, kinds.Nodes.Kind, was, is); (len(got) == 1 && got[0] == all) != c.turn || len(got) > 1 {
-			t.Errorf("%s: it is the turn of %v", what, got)
+			t.Errorf("%s: the change asks for turns of %v", what, got)
 		}
 	}
 }
@@ -382,11 +382,11 @@ func TestNodesGetAllOrNone(t *testing.T) {
 		t.Fatalf("the nodes get %v", got)
 	}
 	if len(d.Commands) != 2 || !strings.Contains(d.Commands[1].OnApplied.Message, "Node b status is now: CIDRNotAvailable") {
-		t.Errorf("it is told: %+v", d.Commands)
+		t.Errorf("the second command is %+v, want an Event about b", d.Commands)
 	}
 	for _, f := range c.Decide(v, now).Figures {
 		if want := map[string]float64{"10.0.0.0/22": 1.0 / 4, "fd00::/64": 1}[f.Labels[0]]; f.Metric == usage && f.Value != want {
-			t.Errorf("of %s %g are used, want %g", f.Labels[0], f.Value, want)
+			t.Errorf("of the range %s %g are used, want %g", f.Labels[0], f.Value, want)
 		}
 	}
 }

@@ -52,21 +52,21 @@ func TestObserveANode(t *testing.T) {
 		Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "u"})
 	v, ok := controller.Observe(world, key)
 	if !ok || v.Node.Name != "n1" || v.Known != "u" || !v.Renewed.Equal(ago(time.Hour)) || v.FullDisruption || len(v.Pods) != 1 || v.Pods[0].Name != "ready" {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	world.Put(kinds.Nodes.Kind, node("n2", is("False")))
 	if v, _ := controller.Observe(world, key); !v.FullDisruption {
 		t.Error("no node is ready, and it is no full disruption")
 	}
 	if v, _ := controller.Observe(world, events.Key{Name: "n2"}); len(v.Pods) > 0 {
-		t.Errorf("of a node that speaks for itself it sees the pods %v", v.Pods)
+		t.Errorf("of a node that speaks for itself the view has the pods %v", v.Pods)
 	}
 	world.Remove(kinds.Nodes.Name, "", "n1")
 	if v, ok := controller.Observe(world, key); !ok || v.Name != "n1" || v.Known != "u" {
-		t.Errorf("of a node that is gone it sees %+v, %v", v, ok)
+		t.Errorf("of a node that is gone the view has %+v, found: %v", v, ok)
 	}
 	if _, ok := controller.Observe(world, events.Key{Name: "never"}); ok {
-		t.Error("it sees a node that never was")
+		t.Error("observe finds a node that never was")
 	}
 }
 
@@ -81,17 +81,17 @@ func TestObserveAZone(t *testing.T) {
 		}})
 	v, ok := controller.Observe(world, key)
 	if !ok || v.Zone == nil || len(v.Zone.Members) != 2 || !v.FullDisruption {
-		t.Fatalf("it sees %+v, %v", v, ok)
+		t.Fatalf("the view is %+v, found: %v", v, ok)
 	}
 	z := v.Zone
 	if z.Name != "r:\x00:a" || !z.Last.Equal(ago(time.Minute)) || z.Failed != "n2" || z.Sight != (events.Sight{Since: ago(time.Hour), Until: now}) {
-		t.Errorf("it sees the zone %+v", z)
+		t.Errorf("the view has the zone %+v", z)
 	}
 	if m := z.Members[0]; m.Node.Name != "n1" || !m.Renewed.Equal(ago(2*time.Second)) || !m.Heard.Equal(ago(time.Second)) {
-		t.Errorf("it sees the member %+v", m)
+		t.Errorf("the view has the member %+v", m)
 	}
 	if _, ok := controller.Observe(world, events.Key{Name: "r:c"}); ok {
-		t.Error("it sees a zone without nodes")
+		t.Error("observe finds a zone without nodes")
 	}
 }
 

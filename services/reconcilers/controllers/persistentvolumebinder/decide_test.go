@@ -109,40 +109,40 @@ func TestObserveClaim(t *testing.T) {
 	see := func(c *corev1.PersistentVolumeClaim) View {
 		v, ok := observe(world.Put(kinds.PersistentVolumeClaims.Kind, c), keyOfClaim(c.Namespace, c.Name))
 		if !ok {
-			t.Fatal("it does not see the claim")
+			t.Fatal("observe does not find the claim")
 		}
 		return v
 	}
 	if v := see(pvc("a", "1Gi")); v.Default != "also" || v.Class != nil || v.Waiting != nil {
-		t.Errorf("of a claim of no class it sees %+v", v)
+		t.Errorf("of a claim of no class the view has %+v", v)
 	}
 	if v := see(of(pvc("a", "1Gi"), "late")); v.Default != "" || v.Class != late || !slices.Equal(v.Waiting, []string{"w"}) {
-		t.Errorf("of a claim that waits it sees %+v", v)
+		t.Errorf("of a claim that waits the view has %+v", v)
 	}
 	selected := of(pvc("a", "1Gi"), "late")
 	selected.Annotations = map[string]string{selectedNode: "n"}
 	if v := see(selected); v.Waiting != nil {
-		t.Errorf("of a claim with a node it sees the pods %v", v.Waiting)
+		t.Errorf("of a claim with a node the view has the pods %v", v.Waiting)
 	}
 	old := pvc("a", "1Gi")
 	old.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "late"}
 	if v := see(old); v.Class != late || v.Default != "" {
-		t.Errorf("of a claim with the old annotation it sees %+v", v)
+		t.Errorf("of a claim with the old annotation the view has %+v", v)
 	}
 	mine, taken, free, other := boundTo(pv("mine", "1Gi"), old), boundTo(pv("taken", "1Gi"), pvc("b", "1Gi")), pv("free", "1Gi"), pv("other", "1Gi")
 	other.Spec.StorageClassName = "x"
 	world.Put(kinds.PersistentVolumes.Kind, mine, taken, free, other)
 	if v := see(pvc("a", "1Gi")); !slices.Equal(v.Volumes, []*corev1.PersistentVolume{free, mine}) {
-		t.Errorf("it sees the volumes %v", v.Volumes)
+		t.Errorf("the view has the volumes %v", v.Volumes)
 	}
 	if v := see(named(pvc("a", "1Gi"), "taken")); v.Named != taken || v.Volumes != nil || v.Default != "" {
-		t.Errorf("of a claim that names a volume it sees %+v", v)
+		t.Errorf("of a claim that names a volume the view has %+v", v)
 	}
 	if _, ok := observe(world, keyOfClaim(reconciletest.Namespace, "none")); ok {
-		t.Error("it sees a claim that is not there")
+		t.Error("observe finds a claim that is not there")
 	}
 	if _, ok := observe(world, keyOfVolume("none")); ok {
-		t.Error("it sees a volume that is not there")
+		t.Error("observe finds a volume that is not there")
 	}
 }
 
@@ -168,33 +168,33 @@ func TestAnswers(t *testing.T) {
 	world.Put(kinds.PersistentVolumeClaims.Kind, claim)
 	asked(toClaim, claim, "1", ofVolume, events.Answered, volume)
 	if v := look(toClaim); v.Live == nil || !v.Live.There || v.Live.Claim != claim.UID || !v.Live.At.Equal(now) {
-		t.Errorf("it hears of the volume %+v", v.Live)
+		t.Errorf("the view hears of the volume %+v", v.Live)
 	}
 	asked(toClaim, claim, "1", ofVolume, events.Answered, pv("v", "1Gi"))
 	if v := look(toClaim); v.Live == nil || !v.Live.There || v.Live.Claim != "" {
-		t.Errorf("it hears of a free volume %+v", v.Live)
+		t.Errorf("the view hears of a free volume %+v", v.Live)
 	}
 	asked(toClaim, claim, "1", ofVolume, events.Absent, nil)
 	if v := look(toClaim); v.Live == nil || v.Live.There {
-		t.Errorf("it hears of a volume that is gone %+v", v.Live)
+		t.Errorf("the view hears of a volume that is gone %+v", v.Live)
 	}
 	asked(toClaim, claim, "0", ofVolume, events.Absent, nil)
 	if v := look(toClaim); v.Live != nil {
-		t.Errorf("it hears what was said of an older version: %+v", v.Live)
+		t.Errorf("the view has what was said of an older version: %+v", v.Live)
 	}
 	asked(toClaim, claim, "1", ofClaim, events.Absent, nil)
 	if v := look(toClaim); v.Live != nil {
-		t.Errorf("it hears of what it did not ask for: %+v", v.Live)
+		t.Errorf("the view hears of what it did not ask for: %+v", v.Live)
 	}
 	asked(toClaim, claim, "1", ofVolume, events.Answered, map[string]string{"kind": "Pod"})
 	if v := look(toClaim); v.Live != nil || v.Unread == nil {
-		t.Errorf("it can read %+v, %+v", v.Live, v.Unread)
+		t.Errorf("an answer of another kind is read as %+v, unread: %+v", v.Live, v.Unread)
 	}
 	world.Remove(kinds.PersistentVolumeClaims.Name, claim.Namespace, "a")
 	world.Put(kinds.PersistentVolumes.Kind, volume)
 	asked(toVolume, volume, "1", ofClaim, events.Answered, claim)
 	if v := look(toVolume); v.Live == nil || !v.Live.There || v.Live.Claim != claim.UID || v.Holder != nil {
-		t.Errorf("it hears of the claim %+v", v.Live)
+		t.Errorf("the view hears of the claim %+v", v.Live)
 	}
 }
 
@@ -205,25 +205,25 @@ func TestTellsOnceInAWhile(t *testing.T) {
 	world := reconciletest.NewWorld(kinds.PersistentVolumes.Kind, kinds.StorageClasses.Kind, kinds.Pods.Kind).Put(kinds.PersistentVolumeClaims.Kind, claim)
 	first, _ := Controller.Ask(world, key, now)
 	if len(first.Commands) != 1 || first.Commands[0].OnApplied == nil || first.Commands[0].OnApplied.Reason != failedBinding {
-		t.Fatalf("it wants %+v", first.Commands)
+		t.Fatalf("the decision has the commands %+v", first.Commands)
 	}
 	remember := func(note json.RawMessage, status events.Status) {
 		world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: claim.UID, At: now, Results: []events.Result{{Status: status, Answer: &events.Answer{Note: note}}}})
 	}
 	remember(first.Commands[0].Note, events.Applied)
 	if d, _ := Controller.Ask(world, key, now); len(d.Commands) > 0 || !d.WakeAt.Equal(now.Add(again)) {
-		t.Errorf("told before, it wants %v, and to be woken at %v", d.Commands, d.WakeAt)
+		t.Errorf("told before, the decision has the commands %v, and wakes at %v", d.Commands, d.WakeAt)
 	}
 	if d, _ := Controller.Ask(world, key, now.Add(again)); len(d.Commands) != 1 {
-		t.Errorf("after a while it wants %v", d.Commands)
+		t.Errorf("after a while the decision has the commands %v", d.Commands)
 	}
 	remember(reconcile.Body(told{"something else"}), events.Applied)
 	if d, _ := Controller.Ask(world, key, now); len(d.Commands) != 1 {
-		t.Errorf("something else was told, and it wants %v", d.Commands)
+		t.Errorf("something else was told, and the decision has the commands %v", d.Commands)
 	}
 	remember(first.Commands[0].Note, events.Refused)
 	if d, _ := Controller.Ask(world, key, now); len(d.Commands) != 1 {
-		t.Errorf("it could not be told, and it wants %v", d.Commands)
+		t.Errorf("it could not be told, and the decision has the commands %v", d.Commands)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestOfManyVolumesTheBestAreSeen(t *testing.T) {
 		claim := pvc("data", "1Gi")
 		world.Put(kinds.PersistentVolumeClaims.Kind, claim)
 		if v, _ := observe(world, keyOfClaim(claim.Namespace, claim.Name)); v.match(false).Name != fmt.Sprintf("disk-%d", at) {
-			t.Errorf("it takes %s, and the smallest is disk-%d", v.match(false).Name, at)
+			t.Errorf("the claim is matched with %s, want the smallest, disk-%d", v.match(false).Name, at)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func TestHowLongAProvisionerTook(t *testing.T) {
 			}
 		}
 		if len(d.Commands) != 1 || c.took == 0 && len(took)+errors > 0 || c.took > 0 && (errors != 1 || !slices.Equal(took, []float64{c.took})) {
-			t.Errorf("%s: it wants %v, and counts %+v", what, d.Commands, d.Figures)
+			t.Errorf("%s: the decision has the commands %v and the figures %+v", what, d.Commands, d.Figures)
 		}
 	}
 }

@@ -56,10 +56,10 @@ func TestObserve(t *testing.T) {
 	key := events.Key{Namespace: "shop", Name: "req-1"}
 	world := reconciletest.NewWorld().Put(kinds.PodCertificateRequests.Kind, request)
 	if v, ok := observe(world, key); !ok || v.Request != request {
-		t.Errorf("it sees %v, %v", v.Request, ok)
+		t.Errorf("the view is %v, found: %v", v.Request, ok)
 	}
 	if _, ok := observe(world, events.Key{Namespace: "shop", Name: "req-2"}); ok {
-		t.Error("it sees a request that is not there")
+		t.Error("observe finds a request that is not there")
 	}
 	if keys := world.Keys(Controller, kinds.PodCertificateRequests.Kind, request, nil); !slices.Equal(keys, []events.Key{key}) {
 		t.Errorf("a new request makes it the turn of %v", keys)

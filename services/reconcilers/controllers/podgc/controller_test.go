@@ -147,7 +147,7 @@ func TestWhatWasBegunIsEnded(t *testing.T) {
 				t.Errorf("%s, and its node is missed since %v: %s, %v", name, since, d.Because, d.Commands)
 			}
 			if ends && (d.Commands[0].If.Absent == nil || *d.Commands[0].GraceSeconds != 0) {
-				t.Errorf("%s: it is deleted as %+v", name, d.Commands[0])
+				t.Errorf("%s: the delete is %+v, want without grace, if the node is absent", name, d.Commands[0])
 			}
 		}
 	}
@@ -188,20 +188,20 @@ func TestObserve(t *testing.T) {
 	world := reconciletest.NewWorld(kinds.Nodes.Kind).Put(kinds.Pods.Kind, p)
 	world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: "another", At: now})
 	if v, ok := controller.Observe(world, key); !ok || v.Pod != p || v.Node != nil || !v.Since.IsZero() {
-		t.Errorf("it sees %+v", v)
+		t.Errorf("the view has %+v", v)
 	}
 	world.Remember(events.Outcome{Key: key, Lane: events.LaneStatus, UID: p.UID, At: now}).Put(kinds.Nodes.Kind, node("n1", false))
 	if v, _ := controller.Observe(world, key); v.Node == nil || !v.Since.Equal(now) {
-		t.Errorf("it sees %+v", v)
+		t.Errorf("the view has %+v", v)
 	}
 	if _, ok := controller.Observe(world, finished); ok {
-		t.Error("nothing has ended, and it sees something")
+		t.Error("no pod has ended, and observe finds some")
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		world.Put(kinds.Pods.Kind, reconciletest.Pod(name, reconciletest.InPhase(corev1.PodFailed)))
 	}
 	if v, _ := controller.Observe(world, finished); len(v.Excess) != 1 {
-		t.Errorf("of three that have ended, with two to keep, %d are too many", len(v.Excess))
+		t.Errorf("of three ended pods, with two to keep, %d are too many, want 1", len(v.Excess))
 	}
 }
 

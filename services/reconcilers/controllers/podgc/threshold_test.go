@@ -37,7 +37,7 @@ func TestHowManyEndedPodsAreKept(t *testing.T) {
 			names = append(names, p.Name)
 		}
 		if got := strings.Join(names, " "); got != c.want {
-			t.Errorf("of %d, where %d are kept, go %q, want %q", c.pods, c.threshold, got, c.want)
+			t.Errorf("of %d ended pods with a threshold of %d these go: %q, want %q", c.pods, c.threshold, got, c.want)
 		}
 	}
 	if got := len(excess(endedPods(Burst+7), 2)); got != Burst {
@@ -90,7 +90,7 @@ func TestWhichConditionMakesANodeReady(t *testing.T) {
 func TestADeletionCountsAsOne(t *testing.T) {
 	d := decide(View{Excess: endedPods(2)}, reconciletest.Now)
 	if len(d.Figures) != 4 {
-		t.Fatalf("they count as %v", d.Figures)
+		t.Fatalf("the figures are %v, want two for each pod", d.Figures)
 	}
 	for _, f := range d.Figures {
 		if f.Value != 1 || f.Failed != (f.Metric == failed) {

@@ -102,11 +102,11 @@ func TestWhoIsInADeletedGroup(t *testing.T) {
 		}
 		world = reconciletest.NewWorld(kinds.Pods.Kind).Put(kinds.PodGroups.Kind, group()).Put(kinds.Pods.Kind, c.pod)
 		if v, ok := observe(world, key); !ok || v.Pod != "" {
-			t.Errorf("of a group that lives it sees %+v, %t", v, ok)
+			t.Errorf("of a group that lives the view has %+v, found: %t", v, ok)
 		}
 	}
 	if _, ok := observe(reconciletest.NewWorld(kinds.Pods.Kind), key); ok {
-		t.Error("it sees a group that is not there")
+		t.Error("observe finds a group that is not there")
 	}
 }
 
@@ -139,7 +139,7 @@ func TestKeys(t *testing.T) {
 			after = c.now
 		}
 		if got := world.Keys(Controller, kinds.Pods.Kind, before, after); !slices.Equal(got, c.want) {
-			t.Errorf("%s: it is the turn of %v, want %v", what, got, c.want)
+			t.Errorf("%s: the change asks for turns of %v, want %v", what, got, c.want)
 		}
 	}
 }

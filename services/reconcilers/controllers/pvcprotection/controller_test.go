@@ -139,7 +139,7 @@ func TestObserve(t *testing.T) {
 		Put(kinds.Pods.Kind, user("a", "p-data"), user("b", "other"), ephemeral("p"))
 	key := events.Key{Namespace: reconciletest.Namespace, Name: "p-data"}
 	if v, ok := observe(world, key); !ok || len(v.Seen.Pods) > 0 {
-		t.Errorf("of a claim that lives it sees %+v, %v", v, ok)
+		t.Errorf("of a claim that lives the view has %+v, found: %v", v, ok)
 	}
 	deleted(claim, time.Hour)
 	if v, _ := observe(world, key); v.Seen.Count != 2 || len(v.Seen.Pods) != 2 || v.Users != nil {

@@ -63,7 +63,7 @@ func TestUnusedSince(t *testing.T) {
 			told = next.Status.Conditions[0].Status
 		}
 		if told != c.want {
-			t.Errorf("%s: it is told %q, want %q: %s", what, told, c.want, d.Because)
+			t.Errorf("%s: the written condition is %q, want %q: %s", what, told, c.want, d.Because)
 		}
 		if d, _ := Controller.Ask(world, key, now); len(d.Commands) > 0 {
 			t.Errorf("%s: without the gate it does %v", what, d.Commands)

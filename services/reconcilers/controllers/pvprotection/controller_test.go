@@ -38,9 +38,9 @@ func TestLaws(t *testing.T) {
 func TestObserve(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.PersistentVolumes.Kind, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}})
 	if v, ok := observe(world, events.Key{Name: "v"}); !ok || v.Volume.Name != "v" {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(world, events.Key{Name: "w"}); ok {
-		t.Error("it sees a volume that is not there")
+		t.Error("observe finds a volume that is not there")
 	}
 }

@@ -195,10 +195,10 @@ func TestWhatAClaimSees(t *testing.T) {
 	key := keyOfClaim(namespace, "c")
 	v, ok := observe(w, key)
 	if !ok || len(v.Pods) != 2 || len(v.Waiting) != 1 || v.Waiting[0].Name != "w" || v.Live != nil || v.Deallocated {
-		t.Fatalf("it sees %+v, %v", v, ok)
+		t.Fatalf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(w, keyOfClaim(namespace, "none")); ok {
-		t.Error("it sees a claim that is not there")
+		t.Error("observe finds a claim that is not there")
 	}
 	text, err := json.Marshal(reconciletest.Pod("b"))
 	if err != nil {
@@ -232,7 +232,7 @@ func TestWhatAClaimSees(t *testing.T) {
 			{Status: events.Applied, Ref: events.Ref{Kind: kinds.ResourceClaims.Name, Namespace: namespace, Name: "c"}, Version: version},
 		}})
 		if v, _ := observe(w, key); v.Deallocated != want {
-			t.Errorf("its last report left version %s, and it is seen as its own: %v", version, v.Deallocated)
+			t.Errorf("with the version %s of the last report Deallocated is %v", version, v.Deallocated)
 		}
 	}
 }
@@ -244,10 +244,10 @@ func TestWhatAPodSees(t *testing.T) {
 	key := keyOfPod(p)
 	v, ok := observe(w, key)
 	if !ok || len(v.Claims) != 2 || len(v.Templates) != 1 || v.Names["a"] != "" || !strings.HasPrefix(v.Names["b"], "p-b-") || len(v.Told) > 0 {
-		t.Fatalf("it sees %+v, %v", v, ok)
+		t.Fatalf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(w, keyOfPod(pod("none"))); ok {
-		t.Error("it sees a pod that is not there")
+		t.Error("observe finds a pod that is not there")
 	}
 	first := v.Names["b"]
 	changed := says(pod("p", "a", "b"), "a", "strange")
@@ -258,7 +258,7 @@ func TestWhatAPodSees(t *testing.T) {
 	w.Put(kinds.ResourceClaims.Kind, claim(first))
 	second, _ := observe(w, key)
 	if second.Names["b"] == first {
-		t.Errorf("it takes the name %s, which another claim has", first)
+		t.Errorf("the pod gets the claim name %s, which another claim has", first)
 	}
 	w.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: p.UID, Results: []events.Result{
 		{Status: events.Refused, Reason: string(metav1.StatusReasonAlreadyExists), Ref: events.Ref{Kind: kinds.ResourceClaims.Name, Name: second.Names["b"]}},
@@ -275,7 +275,7 @@ func TestGates(t *testing.T) {
 	c := New(gate.Set{gate.DRAPrioritizedList: false, gate.PodDeletionCost: false})
 	w := world().Put(kinds.Pods.Kind, pod("p", "a"))
 	if v, _ := c.Observe(w, keyOfPod(pod("p"))); v.Gates.On(gate.DRAPrioritizedList) || len(v.Gates) != 1 {
-		t.Errorf("it sees the gates %v", v.Gates)
+		t.Errorf("the view has the gates %v", v.Gates)
 	}
 	if Controller.Settings != nil {
 		t.Errorf("with the defaults it has the settings %s", Controller.Settings)

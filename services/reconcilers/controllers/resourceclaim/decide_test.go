@@ -241,7 +241,7 @@ func single(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 		made := decoded(command.Body, &resourcev1.ResourceClaim{})
 		entry := made.Annotations[resourcev1.PodResourceClaimAnnotation]
 		if had[entry] || !owner.Controls(v.Pod, made) {
-			return fmt.Errorf("it makes %s for the entry %s", command.Name, entry)
+			return fmt.Errorf("the decision creates %s for the entry %s", command.Name, entry)
 		}
 		had[entry] = true
 	}
@@ -264,7 +264,7 @@ func keeping(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) er
 		switch {
 		case command.Verb == events.VerbDelete:
 			if o := v.Claim.OwnerReferences[0]; len(v.Claim.Status.ReservedFor) > 0 || !certain(o.Name, o.UID) {
-				return fmt.Errorf("it deletes the claim of a pod that may run")
+				return fmt.Errorf("the decision deletes the claim of a pod that may run")
 			}
 		case command.Verb == events.VerbUpdate && command.Subresource == "status":
 			left := decoded(command.Body, &resourcev1.ResourceClaim{}).Status.ReservedFor
@@ -318,7 +318,7 @@ func TestWhatCannotBeMadeIsToldOnce(t *testing.T) {
 	v := View{Pod: p, Templates: []*resourcev1.ResourceClaimTemplate{plan("t")}, Names: map[string]string{"a": "p-a-1", "b": "p-b-1"}}
 	d := decide(v, now)
 	if len(d.Commands) != 1 || d.Commands[0].Name != "p-a-1" || len(d.Figures) != 2 {
-		t.Fatalf("it wants %+v", d)
+		t.Fatalf("the decision has the commands %+v", d)
 	}
 	v = applied(v, d, now)
 	d = decide(v, now)
@@ -328,16 +328,16 @@ func TestWhatCannotBeMadeIsToldOnce(t *testing.T) {
 	}
 	v = applied(v, d, now)
 	if d = decide(v, now); len(d.Commands) > 0 {
-		t.Fatalf("then it wants %+v", d.Commands)
+		t.Fatalf("then the decision has the commands %+v", d.Commands)
 	}
 	other := plan("missing")
 	other.Spec.Spec.Devices.Requests[0].FirstAvailable = []resourcev1.DeviceSubRequest{{Name: "x"}}
 	v.Templates, v.Gates = append(v.Templates, other), gate.Set{gate.DRAPrioritizedList: false}
 	if d = decide(v, now); len(d.Commands) != 1 || d.Commands[0].OnApplied == nil {
-		t.Fatalf("of a template that may not be used it tells %+v", d.Commands)
+		t.Fatalf("with a template that may not be used the commands are %+v, want one Event", d.Commands)
 	}
 	if v.Gates = nil; len(decide(v, now).Commands) != 1 || decide(v, now).Commands[0].Name != "p-b-1" {
-		t.Fatalf("of one that may it wants %+v", decide(v, now).Commands)
+		t.Fatalf("of one that may the decision has the commands %+v", decide(v, now).Commands)
 	}
 }
 
@@ -351,10 +351,10 @@ func TestAFullClaim(t *testing.T) {
 	}
 	d := decide(v, now)
 	if len(d.Commands) != 1 || !d.Sure {
-		t.Fatalf("it wants %+v", d)
+		t.Fatalf("the decision has the commands %+v", d)
 	}
 	if left := decoded(d.Commands[0].Body, &resourcev1.ResourceClaim{}).Status.ReservedFor; len(left) != 256 || left[255].Name != "w" {
-		t.Errorf("it is reserved for %d pods, the last is %v", len(left), left[len(left)-1])
+		t.Errorf("the claim is reserved for %d pods, the last is %v; want 256 and w", len(left), left[len(left)-1])
 	}
 }
 
@@ -362,12 +362,12 @@ func TestAFullClaim(t *testing.T) {
 func TestAPodThatIsNotSeen(t *testing.T) {
 	v := View{Claim: claim("c", reconciletest.Pod("a")), Live: map[string]types.UID{"a": "uid-a"}, At: now}
 	if d := decide(v, now); !d.WakeAt.Equal(now.Add(lasting)) || len(d.Commands) > 0 {
-		t.Errorf("of a pod that is there it says %+v", d)
+		t.Errorf("with a pod that exists the decision is %+v, want a wake when the answer is old", d)
 	}
 	v.Unread = &reconcile.Unread{Because: "no", At: now}
 	v.Live = nil
 	if d := decide(v, now); len(d.Commands) > 0 || d.WakeAt.IsZero() {
-		t.Errorf("of an answer that cannot be read it says %+v", d)
+		t.Errorf("with an answer that cannot be read the decision is %+v, want a wake", d)
 	}
 }
 
@@ -385,7 +385,7 @@ func TestCounted(t *testing.T) {
 	} {
 		d := decide(View{Claim: c.claim}, now)
 		if f := d.Figures[len(d.Figures)-1]; f.Metric != claims || f.Value != 1 || !slices.Equal(f.Labels, c.want) {
-			t.Errorf("it counts %+v, want %v", f, c.want)
+			t.Errorf("the figures are %+v, want %v", f, c.want)
 		}
 	}
 }

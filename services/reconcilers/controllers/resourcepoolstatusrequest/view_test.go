@@ -73,7 +73,7 @@ func TestObserve(t *testing.T) {
 		}
 	}
 	if _, ok := observe(world, events.Key{Name: "gone"}); ok {
-		t.Error("it sees a request that is not there")
+		t.Error("observe finds a request that is not there")
 	}
 }
 

@@ -56,11 +56,11 @@ func TestObserve(t *testing.T) {
 		world.Put(kinds.ResourceQuotas.Kind, quota(amounts(c.hard, "1")))
 		v, _ := controller.Observe(world, key)
 		if len(v.Pods) != c.pods || len(v.Services) != c.services || len(v.Claims) != c.claims || len(v.Devices) != c.devices || len(v.Classes) != c.classes {
-			t.Errorf("of %s it sees %d pods, %d services, %d claims, %d claims to devices, %d classes",
+			t.Errorf("with the limit %s the view has %d pods, %d services, %d claims, %d claims to devices, %d classes",
 				c.hard, len(v.Pods), len(v.Services), len(v.Claims), len(v.Devices), len(v.Classes))
 		}
 		if len(v.Counts) != len(c.counts) || len(c.counts) > 0 && v.Counts[corev1.ResourceName(c.hard)] != c.counts[corev1.ResourceName(c.hard)] {
-			t.Errorf("of %s it counts %v", c.hard, v.Counts)
+			t.Errorf("of %s the figures are %v", c.hard, v.Counts)
 		}
 	}
 }

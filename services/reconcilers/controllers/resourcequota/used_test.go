@@ -79,7 +79,7 @@ func TestWhenAPodIsFreed(t *testing.T) {
 			want = time.Time{}
 		}
 		if !got.Equal(want) {
-			t.Errorf("%s: it is looked at again at %v, want %v", what, got, want)
+			t.Errorf("%s: the next turn is at %v, want %v", what, got, want)
 		}
 		if v.Pods = []*corev1.Pod{later, p}; c.want == grace && !v.next(now).Equal(want) {
 			t.Errorf("%s: beside one that goes later it is looked at again at %v, want %v", what, v.next(now), want)
@@ -92,7 +92,7 @@ func TestARequestThatIsBoth(t *testing.T) {
 	both := exactly("gold", 2)
 	both.FirstAvailable = []resourcev1.DeviceSubRequest{{DeviceClassName: "tin", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 3}}
 	if got := atMost(both); got["gold"] != 0 || got["tin"] != 3 {
-		t.Errorf("it is for %v", got)
+		t.Errorf("the request is for %v, want the most of its alternatives", got)
 	}
 	if got := atMost(resourcev1.DeviceRequest{}); len(got) != 0 {
 		t.Errorf("one for nothing is for %v", got)

@@ -54,7 +54,7 @@ func TestObserve(t *testing.T) {
 	}
 	world.Put(kinds.ConfigMaps.Kind, published("kube-root-ca.crt"))
 	if v, _ := controller.Observe(world, key); v.Published == nil {
-		t.Error("what is published is not in the view")
+		t.Error("the view lacks the published ConfigMap")
 	}
 }
 

@@ -58,7 +58,7 @@ func mutual(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) err
 		}
 	}
 	if len(figures) != len(want) {
-		return fmt.Errorf("it counts %d conflicts of %d", len(figures), len(want))
+		return fmt.Errorf("the figures count %d conflicts of %d", len(figures), len(want))
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func TestManyPods(t *testing.T) {
 	for ; ; turns++ {
 		d := Controller.Decide(v, at)
 		if len(d.Figures) != mostShown {
-			t.Fatalf("it counts %d conflicts", len(d.Figures))
+			t.Fatalf("the figures count %d conflicts", len(d.Figures))
 		}
 		if len(d.Commands) == 0 {
 			break
@@ -240,7 +240,7 @@ func TestWhoHasToWaitIsNotForgotten(t *testing.T) {
 	v.Known = map[types.UID]string{last: "before"}
 	d := Controller.Decide(v, now)
 	if next := told(v, d, now); next.Known[last] != "before" || d.WakeAt.IsZero() {
-		t.Errorf("of the last one it is known %q, and it is woken at %v", next.Known[last], d.WakeAt)
+		t.Errorf("of the last pod the view has %q, and the decision wakes at %v", next.Known[last], d.WakeAt)
 	}
 }
 
@@ -250,14 +250,14 @@ func TestALongLabel(t *testing.T) {
 	v.Uses[0].Pod.Spec.SecurityContext.SELinuxOptions.Level = strings.Repeat("ä", 1<<16)
 	d := Controller.Decide(v, now)
 	if len(d.Commands) != 2 || len(d.Figures) != 2 {
-		t.Fatalf("it tells %d and counts %d", len(d.Commands), len(d.Figures))
+		t.Fatalf("the decision has %d Events and %d figures, want 2 of each", len(d.Commands), len(d.Figures))
 	}
 	for i, c := range d.Commands {
 		if text := c.OnApplied.Message; len(text) > 2*longest || strings.ToValidUTF8(text, "?") != text || !strings.Contains(text, "ä...") {
-			t.Errorf("it tells %q", text)
+			t.Errorf("the Event has the message %q", text)
 		}
 		if text := strings.Join(d.Figures[i].Labels, " "); len(text) > 2*longest || strings.ToValidUTF8(text, "?") != text {
-			t.Errorf("it counts %q", text)
+			t.Errorf("the figure has the labels %q", text)
 		}
 	}
 	if v.Uses[1].Pod.Spec.SecurityContext.SELinuxOptions.Level = strings.Repeat("ä", 1<<16) + "!"; len(Controller.Decide(v, now).Figures) != 2 {
@@ -341,7 +341,7 @@ func TestNotes(t *testing.T) {
 		"the second one": {[]events.Result{{}, noting(`{"volumes":["x"]}`)}, []string{"x"}},
 	} {
 		if n := noted(events.Outcome{Results: c.results}); !slices.Equal(n.Volumes, c.want) {
-			t.Errorf("%s: it notes %v", what, n.Volumes)
+			t.Errorf("%s: the note has %v", what, n.Volumes)
 		}
 	}
 }

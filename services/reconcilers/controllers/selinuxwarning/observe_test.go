@@ -103,7 +103,7 @@ func TestWhoUsesAVolume(t *testing.T) {
 		}
 	}
 	if _, ok := observe(newScene().world(), events.Key{Namespace: "shop", Name: "other"}); ok {
-		t.Error("it sees a pod that is not there")
+		t.Error("observe finds a pod that is not there")
 	}
 }
 
@@ -129,7 +129,7 @@ func TestOneVolumeOfTwoClaims(t *testing.T) {
 	s.pod.Spec.Containers[0].VolumeMounts = append(s.pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "w"})
 	v, _ := observe(world, disk)
 	if len(v.Uses) != 2 || !slices.Equal(v.Uses[0].Volumes, []string{"v", "w"}) || v.Uses[1].Pod.Namespace != "bank" {
-		t.Errorf("it sees %+v", v.Uses)
+		t.Errorf("the view has %+v", v.Uses)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestPlugins(t *testing.T) {
 		key := events.Key{Name: name}
 		v, ok := observe(world, key)
 		if named := name != ""; ok != named || v.Mounts != named || named && (len(v.Uses) != 2 || v.Uses[1].Pod != pod) {
-			t.Errorf("%s: it sees %+v, %v", name, v, ok)
+			t.Errorf("%s: the view has %+v, found: %v", name, v, ok)
 		}
 		for _, p := range []*corev1.Pod{s.pod, pod} {
 			want := []events.Key{key}
@@ -207,7 +207,7 @@ func TestVolumesThatCannotBeTranslated(t *testing.T) {
 	}
 	s.pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{AWSElasticBlockStore: s.pv.Spec.AWSElasticBlockStore}
 	if v, _ := observe(s.world(), web); len(v.Found) > 0 {
-		t.Errorf("of the pod it knows %v", v.Found)
+		t.Errorf("of the pod the view has the volumes %v, want none", v.Found)
 	}
 }
 
@@ -218,16 +218,16 @@ func TestLongNames(t *testing.T) {
 		t.Errorf("the keys are %q and %q", a.Name, b.Name)
 	}
 	if k := (volume{name: strings.Repeat("x", 253)}).key(); k.Name != strings.Repeat("x", 253) {
-		t.Errorf("what fits is %q", k.Name)
+		t.Errorf("a name that fits has the key %q, want itself", k.Name)
 	}
 	s := newScene()
 	s.pv.Spec.CSI.VolumeHandle = strings.Repeat("h", 4000)
 	keys := s.world().Keys(Controller, kinds.Pods.Kind, nil, s.pod)
 	if len(keys) != 1 {
-		t.Fatalf("it is the turn of %v", keys)
+		t.Fatalf("the change asks for turns of %v", keys)
 	}
 	if v, ok := observe(s.world(), keys[0]); !ok || len(v.Uses) != 1 || !v.Mounts {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 }
 
@@ -252,11 +252,11 @@ func TestWhatWasTold(t *testing.T) {
 	world := s.world().Put(kinds.Pods.Kind, other)
 	d, _ := Controller.Ask(world, disk, now)
 	if len(d.Commands) != 2 {
-		t.Fatalf("it tells %v", d.Commands)
+		t.Fatalf("the decision has the commands %v, want two Events", d.Commands)
 	}
 	world.Remember(events.Outcome{Key: disk, Lane: events.LaneStatus, At: now, Results: []events.Result{{Answer: &events.Answer{Note: d.Commands[0].Note}}}})
 	if d, _ := Controller.Ask(world, disk, now); len(d.Commands) > 0 || len(d.Figures) != 2 {
-		t.Errorf("it tells %v again, and counts %v", d.Commands, d.Figures)
+		t.Errorf("the decision has the commands %v again, and the figures %v", d.Commands, d.Figures)
 	}
 }
 
@@ -309,7 +309,7 @@ func TestWhoseTurn(t *testing.T) {
 		"a driver is seen again":  {kinds.CSIDrivers.Kind, same.driver, is.driver, nil, false},
 	} {
 		if got := is.world().Keys(Controller, c.kind, c.was, c.now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: it is the turn of %v", what, got)
+			t.Errorf("%s: the change asks for turns of %v", what, got)
 		}
 		s := newScene().mixed()
 		now := c.now
@@ -350,9 +350,9 @@ func TestWhoseTurnOfADriverThatHasTakenOver(t *testing.T) {
 	s.pod.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}}
 	want := []events.Key{{Name: "kubernetes.io/csi/ebs.csi.aws.com^vol-1"}}
 	if got := s.world().Keys(Controller, kinds.CSIDrivers.Kind, nil, s.driver); !slices.Equal(got, want) {
-		t.Errorf("it is the turn of %v", got)
+		t.Errorf("the change asks for turns of %v", got)
 	}
 	if d, ok := Controller.Ask(s.world(), want[0], now); !ok || len(d.Commands) > 0 {
-		t.Errorf("it decides %+v, %v", d, ok)
+		t.Errorf("the decision is %+v, found: %v", d, ok)
 	}
 }

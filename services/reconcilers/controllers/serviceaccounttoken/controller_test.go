@@ -38,7 +38,7 @@ func TestWhoseTokenItIs(t *testing.T) {
 		world.Put(kinds.Secrets.Kind, token("key", c.says))
 		world.Put(kinds.ServiceAccounts.Kind, c.account)
 		if v, ok := observe(world, key, "5a"); !ok || v.Account != c.want || v.Secret == nil {
-			t.Errorf("%s: it is of %q, want %q", what, v.Account, c.want)
+			t.Errorf("%s: the Secret is of the account %q, want %q", what, v.Account, c.want)
 		}
 	}
 	world := newWorld()
@@ -46,7 +46,7 @@ func TestWhoseTokenItIs(t *testing.T) {
 	plain.Annotations = nil
 	world.Put(kinds.Secrets.Kind, plain)
 	if _, ok := observe(world, key, "5a"); ok {
-		t.Error("what says of no account that it is its token has a turn")
+		t.Error("a Secret that names no account has a turn")
 	}
 }
 

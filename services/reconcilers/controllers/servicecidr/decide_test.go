@@ -159,7 +159,7 @@ func TestWhatNeedsADeletedServiceCIDR(t *testing.T) {
 		}
 	}
 	if _, ok := observe(reconciletest.NewWorld(), events.Key{Name: "a"}); ok {
-		t.Error("it sees a ServiceCIDR that is not there")
+		t.Error("observe finds a ServiceCIDR that is not there")
 	}
 }
 

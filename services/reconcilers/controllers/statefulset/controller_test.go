@@ -61,13 +61,13 @@ func TestObserve(t *testing.T) {
 		Put(kinds.ControllerRevisions.Kind, revised("web-1", set), revised("web-2", nil), revised("web-3", other), revised("x-1", other))
 	v, ok := observe(world, web)
 	if !ok || len(v.Pods) != 2 || len(v.Claims) != 2 || len(v.Revisions) != 2 {
-		t.Fatalf("it sees %d pods, %d claims and %d revisions", len(v.Pods), len(v.Claims), len(v.Revisions))
+		t.Fatalf("the view has %d pods, %d claims and %d revisions", len(v.Pods), len(v.Claims), len(v.Revisions))
 	}
 	if !slices.Equal(v.Taken, []string{"web-3"}) || !slices.Equal(v.Squatters, []string{"web-1"}) {
 		t.Errorf("taken are %v and %v", v.Taken, v.Squatters)
 	}
 	if _, ok := observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "absent"}); ok {
-		t.Error("it sees a set that is not there")
+		t.Error("observe finds a set that is not there")
 	}
 }
 

@@ -255,7 +255,7 @@ func TestARevisionInOtherWordsIsTheSame(t *testing.T) {
 	r.Data.Raw = []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"nginx:1"}]}}}}`)
 	v.Revisions = []*appsv1.ControllerRevision{r}
 	if h, create := v.history(); create != nil || h.update != r {
-		t.Errorf("it is taken for another: %+v", create)
+		t.Errorf("a revision with the same template is taken for another, and %+v is created", create)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestANewDefaultIsNoOtherRevision(t *testing.T) {
 	v.Set.Spec.Template = *revision.Defaulted(&v.Set.Spec.Template)
 	v.Set.Generation++
 	if h, created := v.history(); created != nil || h.update != r {
-		t.Errorf("it is taken for another: %+v", created)
+		t.Errorf("a revision with the same template is taken for another, and %+v is created", created)
 	}
 	v.Set.Spec.Template.Spec.DNSPolicy = corev1.DNSDefault
 	if h, created := v.history(); created == nil || h.update == r {

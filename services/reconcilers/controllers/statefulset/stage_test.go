@@ -364,10 +364,10 @@ func TestWhatIsSeenOfOddSets(t *testing.T) {
 	c := New(gate.Set{gate.MaxUnavailableStatefulSet: true})
 	v, ok := c.Observe(world, web)
 	if !ok || v.Set == nil || len(v.Pods) > 0 || !v.Gates.On(gate.MaxUnavailableStatefulSet) {
-		t.Errorf("it sees %d pods and the gates %v of a set that is there: %v", len(v.Pods), v.Gates, ok)
+		t.Errorf("the view has %d pods and the gates %v of a set that is there: %v", len(v.Pods), v.Gates, ok)
 	}
 	if _, ok := c.Observe(world, events.Key{Namespace: reconciletest.Namespace, Name: "other"}); ok {
-		t.Error("it sees a set that is not there")
+		t.Error("observe finds a set that is not there")
 	}
 }
 
@@ -375,7 +375,7 @@ func TestWhatIsSeenOfOddSets(t *testing.T) {
 func TestAVeryLargeSet(t *testing.T) {
 	v := lined(1200)
 	if parallel(&v); len(decide(v, now).In(events.LaneWrite).Commands) != 500 {
-		t.Errorf("it does %d things in a turn", len(decide(v, now).In(events.LaneWrite).Commands))
+		t.Errorf("the decision has %d commands", len(decide(v, now).In(events.LaneWrite).Commands))
 	}
 }
 

@@ -122,10 +122,10 @@ func TestObserve(t *testing.T) {
 	sv, key := written("a", "b", "c", "c"), events.Key{Name: "apps.deployments"}
 	world := reconciletest.NewWorld().Put(kinds.StorageVersions.Kind, sv).Put(kinds.Leases.Kind, lease("a", apiServer), lease("b", "kube-scheduler"))
 	if v, ok := observe(world, key); !ok || !slices.Equal(v.Unseen, []string{"b", "c"}) || v.Leases != nil {
-		t.Errorf("it sees %+v", v)
+		t.Errorf("the view has %+v", v)
 	}
 	if _, ok := observe(world, events.Key{Name: "pods"}); ok {
-		t.Error("it sees a StorageVersion that is not there")
+		t.Error("observe finds a StorageVersion that is not there")
 	}
 	if keys := world.Keys(Controller, kinds.Leases.Kind, lease("a", apiServer), nil); len(keys) > 0 {
 		t.Errorf("a lease makes it the turn of %v", keys)
@@ -198,7 +198,7 @@ func TestWhatIsLeftAgrees(t *testing.T) {
 		}
 		got := left.Conditions[0]
 		if is != c.is || got.Status != c.status || got.LastTransitionTime.Equal(&since) == c.sinceNow {
-			t.Errorf("%s: they agree on %q: %s since %v", name, is, got.Status, got.LastTransitionTime)
+			t.Errorf("%s: the API servers agree on %q: %s since %v", name, is, got.Status, got.LastTransitionTime)
 		}
 	}
 }

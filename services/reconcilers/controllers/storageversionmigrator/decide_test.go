@@ -170,11 +170,11 @@ func TestWhichComesFirst(t *testing.T) {
 			want = append(want, events.Key{Name: c.other.Name})
 		}
 		if got := world.Keys(Controller, kinds.StorageVersionMigrations.Kind, of("m"), nil); !slices.Equal(got, want) {
-			t.Errorf("%s: it is the turn of %v, want %v", what, got, want)
+			t.Errorf("%s: the change asks for turns of %v, want %v", what, got, want)
 		}
 	}
 	if _, ok := observe(reconciletest.NewWorld(), events.Key{Name: "m"}); ok {
-		t.Error("it sees a migration that is not there")
+		t.Error("observe finds a migration that is not there")
 	}
 }
 

@@ -96,7 +96,7 @@ func mild(_ *rapid.T, c reconcile.Controller[View], v View, now time.Time) error
 	}
 	for _, command := range c.Decide(v, now).Commands {
 		if command.Verb != events.VerbRecord {
-			return fmt.Errorf("it does %v", command.Verb)
+			return fmt.Errorf("the decision does %v", command.Verb)
 		}
 	}
 	return nil
@@ -150,14 +150,14 @@ func TestObserve(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.Pods.Kind, p).Remember(said).
 		Put(kinds.Nodes.Kind, node("n1", corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute))
 	if v, ok := Controller.Observe(world, key); !ok || v.Pod != p || len(v.Taints) != 1 || v.Stay == nil || !v.Stay.Until.Equal(now.Add(time.Minute)) {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	said.UID = "another"
 	if v, _ := Controller.Observe(world.Remember(said), key); v.Stay != nil {
-		t.Errorf("of a namesake it was noted %v", v.Stay)
+		t.Errorf("of another pod with that name the view has %v", v.Stay)
 	}
 	if v, ok := Controller.Observe(world, events.Key{Namespace: p.Namespace, Name: "q"}); ok {
-		t.Errorf("of no pod it sees %+v", v)
+		t.Errorf("of no pod the view has %+v", v)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestStaysOfAClockThatWasAhead(t *testing.T) {
 			t.Errorf("%s: %s", c.what, d.Because)
 		}
 		if d := decide(v, c.now); d.WakeAt.After(c.now.Add(time.Minute)) {
-			t.Errorf("%s: it waits until %v at %v", c.what, d.WakeAt, c.now)
+			t.Errorf("%s: the pod waits until %v at %v", c.what, d.WakeAt, c.now)
 		}
 	}
 }

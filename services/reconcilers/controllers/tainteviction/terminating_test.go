@@ -15,7 +15,7 @@ func conditionIn(t *testing.T, body json.RawMessage) corev1.PodCondition {
 	t.Helper()
 	var p corev1.Pod
 	if err := json.Unmarshal(body, &p); err != nil || len(p.Status.Conditions) != 1 {
-		t.Fatalf("it writes %s, %v", body, err)
+		t.Fatalf("the decision writes %s, %v", body, err)
 	}
 	return p.Status.Conditions[0]
 }
@@ -27,7 +27,7 @@ func TestATerminatingPodSaysThatItIsDisrupted(t *testing.T) {
 	reconciletest.Deleted[*corev1.Pod](now)(v.Pod)
 	d := decide(v, now)
 	if len(d.Commands) != 1 || conditionIn(t, d.Commands[0].Body).Reason != why {
-		t.Fatalf("it decides %v (%s)", d.Commands, d.Because)
+		t.Fatalf("the decision has the commands %v (%s)", d.Commands, d.Because)
 	}
 	mark(v.Pod, now)
 	if d := decide(v, now.Add(time.Minute)); len(d.Commands) > 0 {
@@ -49,7 +49,7 @@ func TestADisruptionKeepsItsTime(t *testing.T) {
 		v.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: status, Reason: "PreemptionByScheduler", LastTransitionTime: before}}
 		d := decide(v, now)
 		if len(d.Commands) != 1 {
-			t.Fatalf("it decides %v (%s)", d.Commands, d.Because)
+			t.Fatalf("the decision has the commands %v (%s)", d.Commands, d.Because)
 		}
 		if got := conditionIn(t, d.Commands[0].Body).LastTransitionTime; !got.Equal(&want) {
 			t.Errorf("it was %s before: it is said to be disrupted since %v, want %v", status, got, want)

@@ -121,7 +121,7 @@ func TestWhatAnAnswerIsAbout(t *testing.T) {
 		world.Remember(events.Outcome{Key: key, Lane: events.LaneWrite, UID: c.uid, ResourceVersion: c.at, At: now, Results: []events.Result{r}})
 		v, ok := observe(world, key)
 		if !ok || !reflect.DeepEqual(v.Expiry, c.want) || (v.Unread != nil) != c.unread {
-			t.Errorf("%s: it sees %+v, %v", what, v.Expiry, v.Unread)
+			t.Errorf("%s: the view has the expiry %+v, unread: %v", what, v.Expiry, v.Unread)
 		}
 	}
 }
@@ -141,13 +141,13 @@ func TestWhoseTurn(t *testing.T) {
 		"one of users": {nil, elsewhere, nil},
 	} {
 		if got := world.Keys(Controller, kinds.Secrets.Kind, c.was, c.now); !slices.Equal(got, c.want) {
-			t.Errorf("%s: it is the turn of %v", what, got)
+			t.Errorf("%s: the change asks for turns of %v", what, got)
 		}
 	}
 	if _, ok := observe(world, key); ok {
-		t.Error("it sees a Secret that is not there")
+		t.Error("observe finds a Secret that is not there")
 	}
 	if _, ok := observe(world, events.Key{Namespace: "shop", Name: key.Name}); ok {
-		t.Error("it sees a Secret of another namespace")
+		t.Error("observe finds a Secret of another namespace")
 	}
 }

@@ -59,10 +59,10 @@ func TestObserve(t *testing.T) {
 	other.Name = "n2"
 	world := reconciletest.NewWorld().Put(kinds.Nodes.Kind, node(""), other)
 	if v, ok := observe(world, events.Key{Name: "n1"}); !ok || v.Nodes != 2 || v.Node.Name != "n1" {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(world, events.Key{Name: "n3"}); ok {
-		t.Error("it sees a node that is not there")
+		t.Error("observe finds a node that is not there")
 	}
 	if got := world.Keys(Controller, kinds.Nodes.Kind, nil, other); !slices.Equal(got, []events.Key{{Name: "n2"}}) {
 		t.Errorf("a node makes it the turn of %v", got)

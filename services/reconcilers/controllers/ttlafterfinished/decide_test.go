@@ -54,10 +54,10 @@ func TestObserve(t *testing.T) {
 	world := reconciletest.NewWorld().Put(kinds.Jobs.Kind, job)
 	key := events.Key{Namespace: "batch", Name: "nightly"}
 	if v, ok := observe(world, key); !ok || v.Job != job {
-		t.Errorf("it sees %v, %v", v.Job, ok)
+		t.Errorf("the view is %v, found: %v", v.Job, ok)
 	}
 	if _, ok := observe(world, events.Key{Namespace: "batch", Name: "absent"}); ok {
-		t.Error("it sees a Job that is not there")
+		t.Error("observe finds a Job that is not there")
 	}
 }
 

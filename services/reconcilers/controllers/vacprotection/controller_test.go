@@ -85,11 +85,11 @@ func TestWhatUsesAClass(t *testing.T) {
 func TestObserve(t *testing.T) {
 	world := reconciletest.NewWorld(kinds.PersistentVolumeClaims.Kind, kinds.PersistentVolumes.Kind)
 	if _, ok := observe(world, events.Key{Name: "gold"}); ok {
-		t.Error("it sees a class that is not there")
+		t.Error("observe finds a class that is not there")
 	}
 	of := users("gold")["a volume"]
 	world.Put(kinds.VolumeAttributesClasses.Kind, class("gold")).Put(of.Kind, of.Object)
 	if v, ok := observe(world, events.Key{Name: "gold"}); !ok || v.Class.Name != "gold" || v.User != "" {
-		t.Errorf("of a class that lives it sees %+v, %v", v, ok)
+		t.Errorf("of a class that lives the view has %+v, found: %v", v, ok)
 	}
 }

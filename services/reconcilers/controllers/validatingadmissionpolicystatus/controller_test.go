@@ -84,7 +84,7 @@ func TestObserve(t *testing.T) {
 		t.Errorf("before anybody was asked it sees %+v", v)
 	}
 	if _, ok := observe(world, events.Key{Name: "q"}); ok {
-		t.Error("it sees a policy that is not there")
+		t.Error("observe finds a policy that is not there")
 	}
 	answer := func(uid types.UID, version string, status events.Status, body string) events.Outcome {
 		return events.Outcome{

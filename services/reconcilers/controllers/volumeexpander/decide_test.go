@@ -116,7 +116,7 @@ func TestObserve(t *testing.T) {
 	key := events.Key{Namespace: "shop", Name: "data"}
 	world := reconciletest.NewWorld(kinds.PersistentVolumes.Kind).Put(kinds.PersistentVolumeClaims.Kind, claim())
 	if v, ok := observe(world, key); !ok || v.Volume != nil || v.Told != nil {
-		t.Errorf("of a claim alone it sees %+v, %v", v, ok)
+		t.Errorf("of a claim alone the view has %+v, found: %v", v, ok)
 	}
 	pv := volume(corev1.PersistentVolumeSource{})
 	event, patch := events.Ref{Kind: kinds.Events.Name, Namespace: "shop", Name: "told"}, events.Ref{Kind: kinds.PersistentVolumeClaims.Name, Namespace: "shop", Name: "data"}
@@ -125,10 +125,10 @@ func TestObserve(t *testing.T) {
 		{Ref: events.Ref{Kind: kinds.Events.Name, Namespace: "shop", Name: "not told"}, Status: events.Refused},
 	}})
 	if v, ok := observe(world, key); !ok || v.Volume != pv || !slices.Equal(v.Told, []string{"told"}) {
-		t.Errorf("it sees %+v, %v", v, ok)
+		t.Errorf("the view is %+v, found: %v", v, ok)
 	}
 	if _, ok := observe(world, events.Key{Namespace: "shop", Name: "other"}); ok {
-		t.Error("it sees a claim that is not there")
+		t.Error("observe finds a claim that is not there")
 	}
 	for name, keys := range map[string][]events.Key{
 		"a claim":  world.Keys(Controller, kinds.PersistentVolumeClaims.Kind, nil, claim()),
