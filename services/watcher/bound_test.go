@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -125,37 +126,21 @@ func TestWhatWaitsIsRecordedWhenTheWatchEnds(t *testing.T) {
 	watchertest.Eventually(t, b, "is large", "is other", "is large", "is more")
 }
 
-// severed is a bus that stores nothing once it is cut.
-type severed struct {
-	bus.Bus
-	cut atomic.Bool
-}
-
-type severedAppender struct {
-	bus.Appender
-	from *severed
-}
-
-var errCut = errors.New("cut off")
-
-func (s *severed) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
-	a, err := s.Bus.Append(ctx, kind)
-	return &severedAppender{a, s}, err
-}
-
-func (a *severedAppender) Append(ctx context.Context, m events.Message) error {
-	if a.from.cut.Load() {
-		return errCut
-	}
-	return a.Appender.Append(ctx, m)
-}
-
 // TestWhatWaitedIsFoundAfterACrash: the log has newer versions of other objects, and its newest
 // delta says that a watch cannot resume from it.
 func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	first := &severed{Bus: b}
+	first, cut := bustest.Wrap(b), new(atomic.Bool)
+	first.OnAppend = func(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+		a, err := b.Append(ctx, kind)
+		return &bustest.Appender{Appender: a, OnAppend: func(ctx context.Context, m events.Message) error {
+			if cut.Load() {
+				return errors.New("cut off")
+			}
+			return a.Append(ctx, m)
+		}}, err
+	}
 	_, stop := start(t, s, first, "one", bounded(1, 1))
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
 	s.Change("ADDED", "large", large)
@@ -163,7 +148,7 @@ func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	s.Change("MODIFIED", "large", large) // waits
 	s.Change("ADDED", "other", 0)
 	watchertest.Eventually(t, b, "is large", "is other")
-	first.cut.Store(true)
+	cut.Store(true)
 	stop()
 	start(t, s, b, "two", bounded(1, 1))
 	watchertest.Eventually(t, b, "is large", "is other", "is large", "gap")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -127,7 +128,7 @@ func TestAChangedDefinitionStirs(t *testing.T) {
 // of scope, or have streams already; it stops when the kinds move.
 func TestTheStreamsOfOthersAreMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := watchertest.NewAiling(memory.New(memory.Options{}))
+		a := bustest.Wrap(memory.New(memory.Options{}))
 		service, _ := idle(t, a, func(c *Config) { c.Scope = BuiltIn })
 		ctx, log := watchertest.Logged(t)
 		want := []kinds.Kind{kinds.Pods.Kind, kinds.Nodes.Kind, kinds.Secrets.Kind, kinds.ConfigMaps.Kind}
@@ -163,11 +164,11 @@ func TestTheStreamsOfOthersAreMade(t *testing.T) {
 		if got := made(); len(got) != 1 || got[0] != third.Name || !service.ensured[third.Name] || service.ensured[first.Name] {
 			t.Errorf("made are the streams of %v, want those of %s", got, third.Name)
 		}
-		a.EnsureErr = errors.New("refused")
+		a.Fail(bustest.EnsureKind, errors.New("refused"))
 		if service.ensureOthers(ctx, theirs[:1], moved); service.ensured[first.Name] || !strings.Contains(log(), "Leaving the streams of a kind") {
 			t.Errorf("streams that cannot be made are there: %t, and it tells\n%s", service.ensured[first.Name], log())
 		}
-		a.EnsureErr = nil
+		a.Fail(bustest.EnsureKind, nil)
 		close(moved)
 		if service.ensureOthers(ctx, theirs[:1], moved); service.ensured[first.Name] {
 			t.Error("streams are made when the kinds have moved")
@@ -320,18 +321,18 @@ func TestWhichEpochIsSeen(t *testing.T) {
 				t.Errorf("with no kind watched the epoch is %d (%v), with %d questions; want 4 and 1", epoch, err, len(pods))
 			}
 		}
-		a.StateErr[logPods] = away
+		a.Fail(bustest.StreamState, away, logPods)
 		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
 			t.Errorf("the epoch with a log that is away: %v, want the error of the bus", err)
 		}
-		a.StateErr[logPods] = bus.ErrNoStream
+		a.Fail(bustest.StreamState, bus.ErrNoStream, logPods)
 		if epoch, err := service.epochSeen(ctx, true); err != nil || epoch != 4 {
 			t.Errorf("the epoch with a log that is gone is %d, %v; want 4", epoch, err)
 		}
-		if delete(a.StateErr, logPods); k.Last() != 3 {
+		if a.Fail(bustest.StreamState, nil, logPods); k.Last() != 3 {
 			t.Fatalf("the log ends at %d", k.Last())
 		}
-		a.Torn[3] = true
+		watchertest.Tear(a, 3)
 		if d, err := kindlog.Newest(ctx, a, "pods"); err != nil || d.Kind != "" {
 			t.Errorf("the newest delta of a log with a torn end is %+v, %v; want none", d, err)
 		}
@@ -341,7 +342,7 @@ func TestWhichEpochIsSeen(t *testing.T) {
 		if d, err := kindlog.Newest(ctx, a, "services"); err != nil || d.Op != "" || d.Kind != "services" {
 			t.Errorf("the newest delta of an empty log is %+v, %v; want none", d, err)
 		}
-		a.KindsErr = away
+		a.Fail(bustest.Kinds, away)
 		if _, err := service.epochSeen(ctx, true); !errors.Is(err, away) {
 			t.Errorf("the epoch on a bus that is away: %v, want its error", err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -23,20 +24,20 @@ import (
 func TestWhatADiskDidIsMended(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		wear []string // what is damaged; with a minus, what is lost
-		said []string // by the second watcher
-		from uint64
-		why  string
+		damaged, lost []uint64
+		said          []string // by the second watcher
+		from          uint64
+		why           string
 	}{
-		"nothing":                        {nil, nil, 0, ""},
-		"the end is damaged":             {[]string{watchertest.Place(logPods, 4)}, []string{"gap", "mark"}, 4, "the end of the log is damaged"},
-		"the end is lost":                {[]string{"-" + watchertest.Place(logPods, 4)}, []string{"gap", "mark"}, 0, "not there any more"},
-		"what lies before it is damaged": {[]string{watchertest.Place(logPods, 3)}, []string{"is", "gap", "mark"}, 3, "lost or damaged"},
-		"what lies before it is lost":    {[]string{"-" + watchertest.Place(logPods, 3)}, []string{"is", "gap", "mark"}, 3, "lost or damaged"},
-		"an object is damaged":           {[]string{watchertest.Place(logPods, 2)}, []string{"is", "gap", "mark"}, 0, "3 objects, 1 of them damaged, where its last message says 3"},
-		"an object is lost":              {[]string{"-" + watchertest.Place(logPods, 1)}, []string{"is", "gap", "mark"}, 0, "2 objects, 0 of them damaged, where its last message says 3"},
-		"two objects are damaged":        {[]string{watchertest.Place(logPods, 1), watchertest.Place(logPods, 2)}, []string{"is", "is", "gap", "mark"}, 0, "2 of them damaged"},
-		"everything is damaged":          {[]string{watchertest.Place(logPods, 1), watchertest.Place(logPods, 2), watchertest.Place(logPods, 3), watchertest.Place(logPods, 4)}, []string{"is", "is", "is", "gap", "mark"}, 4, "the end of the log is damaged"},
+		"nothing":                        {nil, nil, nil, 0, ""},
+		"the end is damaged":             {[]uint64{4}, nil, []string{"gap", "mark"}, 4, "the end of the log is damaged"},
+		"the end is lost":                {nil, []uint64{4}, []string{"gap", "mark"}, 0, "not there any more"},
+		"what lies before it is damaged": {[]uint64{3}, nil, []string{"is", "gap", "mark"}, 3, "lost or damaged"},
+		"what lies before it is lost":    {nil, []uint64{3}, []string{"is", "gap", "mark"}, 3, "lost or damaged"},
+		"an object is damaged":           {[]uint64{2}, nil, []string{"is", "gap", "mark"}, 0, "3 objects, 1 of them damaged, where its last message says 3"},
+		"an object is lost":              {nil, []uint64{1}, []string{"is", "gap", "mark"}, 0, "2 objects, 0 of them damaged, where its last message says 3"},
+		"two objects are damaged":        {[]uint64{1, 2}, nil, []string{"is", "is", "gap", "mark"}, 0, "2 of them damaged"},
+		"everything is damaged":          {[]uint64{1, 2, 3, 4}, nil, []string{"is", "is", "is", "gap", "mark"}, 4, "the end of the log is damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, b := watchertest.Serve(t), memory.New(memory.Options{})
@@ -46,15 +47,7 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 			_, stop := start(t, s, b, "one")
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4 })
 			stop()
-			w := &watchertest.Worn{Bus: b, Damaged: map[string]bool{}, Lost: map[string]bool{}}
-			for _, place := range tc.wear {
-				if rest, lost := strings.CutPrefix(place, "-"); lost {
-					w.Lost[rest] = true
-				} else {
-					w.Damaged[place] = true
-				}
-			}
-			_, stop = start(t, s, w, "two")
+			_, stop = start(t, s, watchertest.Worn(b, logPods, tc.damaged, tc.lost...), "two")
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4+len(tc.said) })
 			s.Change("ADDED", "d", 0)
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 5+len(tc.said) })
@@ -77,41 +70,37 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 	}
 }
 
-// overtaking is a bus on which the newest message of pods arrives when the last mark is looked up.
-type overtaking struct {
-	bus.Bus
-	came atomic.Bool
-}
-
-// before returns the log's end as it was before that message.
-func (l *overtaking) before(last uint64) uint64 {
-	if l.came.Load() {
-		return last
+// overtaken returns a bus on which the newest message of pods arrives when the last mark is looked up,
+// and whether it has come.
+func overtaken(b bus.Bus) (*bustest.Bus, *atomic.Bool) {
+	l, came := bustest.Wrap(b), new(atomic.Bool)
+	before := func(last uint64) uint64 { // the end as it was before that message
+		if came.Load() {
+			return last
+		}
+		return last - 1
 	}
-	return last - 1
-}
-
-func (l *overtaking) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	state, err := l.Bus.StreamState(ctx, stream)
-	if stream == logPods {
-		state.Last = l.before(state.Last)
+	l.OnStreamState = func(ctx context.Context, stream string) (bus.State, error) {
+		state, err := b.StreamState(ctx, stream)
+		if stream == logPods {
+			state.Last = before(state.Last)
+		}
+		return state, err
 	}
-	return state, err
-}
-
-func (l *overtaking) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
-	a, err := l.Bus.Append(ctx, kind)
-	if err != nil || kind != "pods" || l.came.Load() {
-		return a, err
+	l.OnAppend = func(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+		a, err := b.Append(ctx, kind)
+		if err != nil || kind != "pods" || came.Load() {
+			return a, err
+		}
+		return watchertest.Opened(a, before(a.Last())), nil
 	}
-	return &watchertest.Opened{Appender: a, End: l.before(a.Last())}, nil
-}
-
-func (l *overtaking) Last(ctx context.Context, stream, of string) (events.Message, bool, error) {
-	if of == subject.Mark("pods") {
-		defer l.came.Store(true)
+	l.OnLast = func(ctx context.Context, stream, of string) (events.Message, bool, error) {
+		if of == subject.Mark("pods") {
+			defer came.Store(true)
+		}
+		return b.Last(ctx, stream, of)
 	}
-	return l.Bus.Last(ctx, stream, of)
+	return l, came
 }
 
 // TestALogThatGoesOnIsNoDamage: another watcher appends while this one finds out what exists, so the
@@ -126,9 +115,9 @@ func TestALogThatGoesOnIsNoDamage(t *testing.T) {
 	s.Change("MODIFIED", "a", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4 })
 	stop()
-	l := &overtaking{Bus: b}
+	l, came := overtaken(b)
 	start(t, s, l, "two")
-	watchertest.Until(t, l.came.Load)
+	watchertest.Until(t, came.Load)
 	s.Change("ADDED", "c", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) >= 5 })
 	told := watchertest.Ops(watchertest.LogOf(t, b))
@@ -156,7 +145,7 @@ func TestAGhostIsBuried(t *testing.T) {
 	}
 	s.Change("DELETED", "stale", 0)
 	s.Forget()
-	start(t, s, &watchertest.Worn{Bus: b, Damaged: map[string]bool{watchertest.Place(logPods, of): true}}, "two")
+	start(t, s, watchertest.Worn(b, logPods, []uint64{of}), "two")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 6 })
 	if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b)[3:])); got != "[gone stale gap mark]" {
 		t.Errorf("the relist told %s", got)

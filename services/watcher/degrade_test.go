@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
@@ -350,20 +350,14 @@ func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
 	})
 }
 
-// strict is a bus whose streams have another retention than the watcher asks for.
-type strict struct{ bus.Bus }
-
-func (strict) EnsureKind(context.Context, kinds.Kind) error {
-	return fmt.Errorf("%w: EV_pods: max_age is 24h0m0s, want 1h0m0s", bus.ErrSettings)
-}
-
 func TestOtherSettingsAreToldWithWhatToDo(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
 		t.Fatal(err)
 	}
-	service, _ := start(t, s, strict{b}, "one")
+	other := fmt.Errorf("%w: EV_pods: max_age is 24h0m0s, want 1h0m0s", bus.ErrSettings)
+	service, _ := start(t, s, bustest.Wrap(b).Fail(bustest.EnsureKind, other), "one")
 	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), "max_age is 24h0m0s, want 1h0m0s") && strings.Contains(err.Error(), "edit the streams")

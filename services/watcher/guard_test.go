@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/sleep"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -183,12 +184,12 @@ func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 		if got := asks(); got != 1 || string(c.said[0]) != "pods" {
 			t.Errorf("after 1.5 s the watcher is asked %d times: %s; want once, about pods", got, c.said)
 		}
-		a.StateErr[logPods] = away
+		a.Fail(bustest.StreamState, away, logPods)
 		time.Sleep(unshownAfter)
 		if asks(); len(held) != 1 {
 			t.Error("a bus that is away counts as a watcher that is")
 		}
-		delete(a.StateErr, logPods)
+		a.Fail(bustest.StreamState, nil, logPods)
 		if got := asks(); got != 1 || len(held) != 1 {
 			t.Errorf("when the bus is back the watcher is asked %d times, want 1", got)
 		}
@@ -235,14 +236,14 @@ func TestAHolderIsChallenged(t *testing.T) {
 	if g = service.askWatcher(t.Context(), "pods", g); !g.shown {
 		t.Errorf("after a sign the guard is %+v, want it shown", g)
 	}
-	a.StateErr[logPods] = away
+	a.Fail(bustest.StreamState, away, logPods)
 	if again := service.askWatcher(t.Context(), "pods", g); again != g {
 		t.Errorf("a guard that was shown is asked again: %+v", again)
 	}
 	if none := service.askWatcher(t.Context(), "pods", nil); none != nil {
 		t.Errorf("on a bus that is away the guard is %+v, want none", none)
 	}
-	delete(a.StateErr, logPods)
+	a.Fail(bustest.StreamState, nil, logPods)
 	if other := service.askWatcher(t.Context(), "pods", &kindGuard{holder: "other", shown: true, from: 9}); other.shown || other.from != 3 {
 		t.Errorf("the guard of another holder is %+v, want not shown, from 3", other)
 	}

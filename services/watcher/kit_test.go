@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -80,7 +81,7 @@ func (l podLog) mark(ctx context.Context) error {
 }
 
 // recorded is a log with some pods and a mark behind them, on an ailing bus.
-func recorded(t *testing.T, pods int) (podLog, *watchertest.Ailing) {
+func recorded(t *testing.T, pods int) (podLog, *bustest.Bus) {
 	t.Helper()
 	b := memory.New(memory.Options{})
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -102,5 +103,5 @@ func recorded(t *testing.T, pods int) (podLog, *watchertest.Ailing) {
 	if err := log.mark(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return log, watchertest.NewAiling(b)
+	return log, bustest.Wrap(b)
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -61,21 +61,10 @@ func TestWhatCannotBeReportedIsReportedLater(t *testing.T) {
 	})
 }
 
-// closed is a bus whose topics cannot be heard.
-type closed struct {
-	bus.Bus
-	tried map[string]int
-}
-
-func (c *closed) Listen(_ context.Context, topic string, _ func([]byte)) error {
-	c.tried[topic]++
-	return errors.New("closed")
-}
-
 // The watcher retries once a second to listen on a topic.
 func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &closed{memory.New(memory.Options{}), map[string]int{}}
+		c := bustest.Wrap(memory.New(memory.Options{})).Fail(bustest.Listen, errors.New("closed"))
 		s := &Service{config: Config{Bus: c}, kinds: map[kinds.Name]*running{}}
 		for topic, listen := range map[string]func(context.Context){
 			report.DamageTopic: s.listen, watchedTopic: s.answerGuards,
@@ -84,7 +73,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 			ctx, cancel := context.WithCancel(logging)
 			time.AfterFunc(4500*time.Millisecond, cancel) // virtual
 			listen(ctx)
-			if got := c.tried[topic]; got != 5 || strings.Count(log(), "Cannot subscribe") != 5 {
+			if got := c.Count(bustest.Listen, topic); got != 5 || strings.Count(log(), "Cannot subscribe") != 5 {
 				t.Errorf("%s is tried %d times in 4.5 s, and it tells\n%s", topic, got, log())
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -46,7 +47,7 @@ func widgetsOn(t *testing.T, b bus.Bus, n int) {
 // each epoch, and after twenty minutes.
 func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := watchertest.NewAiling(memory.New(memory.Options{}))
+		a := bustest.Wrap(memory.New(memory.Options{}))
 		service, s := idle(t, a)
 		widgetsOn(t, a, 2)
 		ctx, log := watchertest.Logged(t)
@@ -57,10 +58,9 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 				t.Errorf("%s: the log tells %q, want %q", what, got, want)
 			}
 		}
-		if a.KindsErr = away; true {
-			sweep()
-		}
-		if a.KindsErr = nil; !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot find kinds") {
+		a.Fail(bustest.Kinds, away)
+		sweep()
+		if a.Fail(bustest.Kinds, nil); !service.waiting || len(service.missing) != 0 || !strings.Contains(log(), "Cannot find kinds") {
 			t.Errorf("a bus that is away: waiting %t, missing %v", service.waiting, service.missing)
 		}
 		if sweep(); !service.waiting || len(service.missing) != 1 || !service.reminder.IsZero() {
@@ -71,27 +71,27 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 			t.Errorf("too soon: waiting %t, retired %v", service.waiting, service.retired)
 		}
 		time.Sleep(1)
-		a.StateErr[subject.LogStream(widgets)] = away
+		a.Fail(bustest.StreamState, away, subject.LogStream(widgets))
 		sweep()
 		if sweep(); !service.waiting || service.retired[widgets].err == nil || strings.Count(log(), "Cannot retire") != 1 {
 			t.Errorf("a log that is away: waiting %t, %+v, and it tells\n%s", service.waiting, service.retired, log())
 		}
-		delete(a.StateErr, subject.LogStream(widgets))
-		a.LastErr[subject.LogStream(widgets)] = away
+		a.Fail(bustest.StreamState, nil, subject.LogStream(widgets))
+		a.Fail(bustest.Last, away, subject.LogStream(widgets))
 		if sweep(); strings.Count(log(), "Cannot retire") != 2 {
 			t.Errorf("a mark that is away is told as\n%s", log())
 		}
-		delete(a.LastErr, subject.LogStream(widgets))
+		a.Fail(bustest.Last, nil, subject.LogStream(widgets))
 		s.Set(func() { s.Refuse["namespaces"] = 403 })
 		if sweep(); strings.Count(log(), "Cannot retire") != 3 {
 			t.Errorf("a position that is not told is told as\n%s", log())
 		}
 		s.Set(func() { clear(s.Refuse) })
-		a.AtErr[subject.LogStream(widgets)] = away
+		a.Fail(bustest.At, away, subject.LogStream(widgets))
 		if sweep(); strings.Count(log(), "Cannot retire") != 4 {
 			t.Errorf("a message that is away is told as\n%s", log())
 		}
-		delete(a.AtErr, subject.LogStream(widgets))
+		a.Fail(bustest.At, nil, subject.LogStream(widgets))
 		said("before it is retired", "is w0 is w1")
 		const gone = "is w0 is w1 gone w0 gone w1 mark"
 		at := time.Now()
@@ -172,27 +172,27 @@ func TestWhichStreamsAreRemoved(t *testing.T) {
 	for what, c := range map[string]struct {
 		objects int
 		mark    bool
-		change  func(*watchertest.Ailing)
+		change  func(*bustest.Bus)
 		removed bool
 	}{
-		"nothing":                        {0, false, func(*watchertest.Ailing) {}, true},
-		"an object":                      {1, false, func(*watchertest.Ailing) {}, false},
-		"an object and a mark":           {1, true, func(*watchertest.Ailing) {}, false},
-		"a mark":                         {0, true, func(*watchertest.Ailing) {}, true},
-		"a mark behind what has expired": {1, true, func(a *watchertest.Ailing) { a.States[logW] = bus.State{First: 2, Last: 2, Messages: 1} }, true},
-		"the last is not there":          {0, true, func(a *watchertest.Ailing) { a.Missing[1] = true }, false},
-		"the last is torn":               {0, true, func(a *watchertest.Ailing) { a.Torn[1] = true }, false},
-		"the log is away":                {0, false, func(a *watchertest.Ailing) { a.StateErr[logW] = away }, false},
-		"they cannot be removed":         {0, false, func(a *watchertest.Ailing) { a.DeleteErr = away }, false},
+		"nothing":                        {0, false, func(*bustest.Bus) {}, true},
+		"an object":                      {1, false, func(*bustest.Bus) {}, false},
+		"an object and a mark":           {1, true, func(*bustest.Bus) {}, false},
+		"a mark":                         {0, true, func(*bustest.Bus) {}, true},
+		"a mark behind what has expired": {1, true, func(a *bustest.Bus) { watchertest.Stand(a, logW, bus.State{First: 2, Last: 2, Messages: 1}) }, true},
+		"the last is not there":          {0, true, func(a *bustest.Bus) { watchertest.Lose(a, 1) }, false},
+		"the last is torn":               {0, true, func(a *bustest.Bus) { watchertest.Tear(a, 1) }, false},
+		"the log is away":                {0, false, func(a *bustest.Bus) { a.Fail(bustest.StreamState, away, logW) }, false},
+		"they cannot be removed":         {0, false, func(a *bustest.Bus) { a.Fail(bustest.DeleteKind, away) }, false},
 	} {
-		a := watchertest.NewAiling(memory.New(memory.Options{}))
+		a := bustest.Wrap(memory.New(memory.Options{}))
 		widgetsOn(t, a, c.objects)
 		if c.mark {
 			log, err := a.Append(t.Context(), widgets)
 			if err != nil {
 				t.Fatal(err)
 			}
-			after, err := kindlog.LastLink(t.Context(), a, widgets, a.Stands(t, logW))
+			after, err := kindlog.LastLink(t.Context(), a, widgets, watchertest.StateOf(t, a.Bus, logW))
 			if err != nil || (podLog{log}).append(t.Context(), events.Delta{Kind: widgets, Op: events.Mark, After: after, At: time.Now()}) != nil {
 				t.Fatal("mark: the mark is refused")
 			}

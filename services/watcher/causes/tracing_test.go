@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
@@ -76,7 +77,7 @@ func TestHowManyChangesWait(t *testing.T) {
 	if k.meets(t, "a", "1024"); len(k.held) != 1023 || len(watchertest.LogOf(t, b)) != 1 {
 		t.Errorf("%d changes wait, and %d are recorded", len(k.held), len(watchertest.LogOf(t, b)))
 	}
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if err := k.Release(t.Context(), true, k.record); !errors.Is(err, bus.ErrOvertaken) || k.held != nil {
 		t.Errorf("a change that cannot be stored: %v, and %d wait; want the error, and none", err, len(k.held))
 	}
@@ -124,7 +125,7 @@ func TestSpansOfWhatIsStored(t *testing.T) {
 	says("b", 2)
 	says("c", 3)
 	k.sending[1].link.Sum = "another"
-	k.appender = &watchertest.Unflushed{Appender: k.appender}
+	k.appender = bustest.Unflushed(k.appender, watchertest.ErrAway)
 	if k.EndLast(t.Context(), k.bus, k.appender); len(r.Spans()) != 2 || len(k.sending) != 0 {
 		t.Errorf("of two changes of which one is stored %d spans have ended, want 1", len(r.Spans())-1)
 	}
@@ -134,7 +135,7 @@ func TestSpansOfWhatIsStored(t *testing.T) {
 	if _, known := k.versions.Get("u-c"); known {
 		t.Error("the version of a change that was not stored is remembered")
 	}
-	k.appender = k.appender.(*watchertest.Unflushed).Appender
+	k.appender = k.appender.(*bustest.Appender).Appender
 	says("d", 4)
 	if k.EndLast(t.Context(), k.bus, k.appender); len(r.Spans()) != 3 {
 		t.Errorf("of a flushed change %d spans have ended, want 1", len(r.Spans())-2)
@@ -142,7 +143,7 @@ func TestSpansOfWhatIsStored(t *testing.T) {
 	if span := k.Begin(&events.Delta{Sync: true, UID: "x"}, watchertest.AVersion("x", 5)); span != nil {
 		t.Error("a change that a relist finds has a span")
 	}
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if err := k.append(t.Context(), events.Is, watchertest.AVersion("b", 6)); err == nil {
 		t.Fatal("append to a log that refuses returns no error")
 	}
@@ -336,7 +337,7 @@ func TestWhatIsNotStoredHasNoSpan(t *testing.T) {
 	b, r := memory.New(memory.Options{}), tracetest.New()
 	k := traceable(t, b, r)
 	log := k.appender
-	k.appender = &watchertest.Refusing{Appender: log, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(log, bus.ErrOvertaken)
 	pod := func(version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", UID: "u", ResourceVersion: version}}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/trace"
@@ -76,21 +76,10 @@ func TestWhoWaitsIsToldOfWhatEnds(t *testing.T) {
 	}
 }
 
-// closed is a bus whose topics cannot be heard.
-type closed struct {
-	bus.Bus
-	tried int
-}
-
-func (c *closed) Listen(context.Context, string, func([]byte)) error {
-	c.tried++
-	return errors.New("closed")
-}
-
 // The watcher retries once a second to listen to the writers.
 func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &closed{Bus: memory.New(memory.Options{})}
+		c := bustest.Wrap(memory.New(memory.Options{})).Fail(bustest.Listen, errors.New("closed"))
 		w := NewWrites(tracetest.New().Tracer("watcher", trace.Options{}))
 		w.receive(trace.Write{Writer: "w", ID: "1", Begins: true, About: watchertest.APod("a")})
 		logging, log := watchertest.Logged(t)
@@ -98,16 +87,16 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 		time.AfterFunc(4500*time.Millisecond, cancel) // virtual
 		watches := func(kinds.Name) bool { return true }
 		w.Listen(ctx, c, watches)
-		if c.tried != 5 || strings.Count(log(), "Cannot subscribe") != 5 {
-			t.Errorf("in 4.5 s the watcher subscribed %d times, want 5; the log is\n%s", c.tried, log())
+		if tried := c.Count(bustest.Listen); tried != 5 || strings.Count(log(), "Cannot subscribe") != 5 {
+			t.Errorf("in 4.5 s the watcher subscribed %d times, want 5; the log is\n%s", c.Count(bustest.Listen), log())
 		}
 		if w.inFlightCount != 0 {
 			t.Error("a write of which nothing can be heard is waited for")
 		}
 		none := NewWrites(nil)
 		none.Listen(t.Context(), c, watches)
-		if c.tried != 5 || len(none.Collectors()) != 0 || len(w.Collectors()) != 1 {
-			t.Errorf("without traces the watcher subscribes, %d times in all", c.tried)
+		if tried := c.Count(bustest.Listen); tried != 5 || len(none.Collectors()) != 0 || len(w.Collectors()) != 1 {
+			t.Errorf("without traces the watcher subscribes, %d times in all", c.Count(bustest.Listen))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -22,7 +23,7 @@ func TestWhatALogTells(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
 	tells(t, k, 0) // message 5, behind the mark 4
-	log := a.Stands(t, logPods)
+	log := watchertest.StateOf(t, a.Bus, logPods)
 	for what, c := range map[string]struct {
 		damaged   uint64
 		objects   uint64
@@ -35,7 +36,7 @@ func TestWhatALogTells(t *testing.T) {
 		"the last message of p0":   {5, 2, "p0", 0, 2},
 		"the last message of p1":   {2, 2, "p1", 5, 3},
 	} {
-		h, err := ReadFrom(t.Context(), &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, c.damaged): true}}, "pods", 1, log)
+		h, err := ReadFrom(t.Context(), watchertest.Worn(a, logPods, []uint64{c.damaged}), "pods", 1, log)
 		if err != nil || h.Unreadable || h.Tally.Census().Objects != c.objects || h.Places.Oldest() != c.since || h.Places.Of(subject.Delta(watchertest.APod("p0"))) != c.p0 {
 			t.Errorf("%s: the log has %d objects since %d, p0 at %v, %v", what, h.Tally.Census().Objects, h.Places.Oldest(), h.Places, err)
 		}
@@ -52,7 +53,7 @@ func TestWhatALogTells(t *testing.T) {
 	if err := k.append(t.Context(), end); err != nil {
 		t.Fatal(err)
 	}
-	h, err := ReadFrom(t.Context(), &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 6): true}}, "pods", 1, a.Stands(t, logPods))
+	h, err := ReadFrom(t.Context(), watchertest.Worn(a, logPods, []uint64{6}), "pods", 1, watchertest.StateOf(t, a.Bus, logPods))
 	if err != nil || len(h.Broken) != 1 || h.Broken[watchertest.APod("p0")].Op != events.Is {
 		t.Errorf("of a log with a damaged end these are broken: %+v, %v; want p0", h.Broken, err)
 	}
@@ -67,23 +68,12 @@ func TestALogThatCannotBeReadToItsEnd(t *testing.T) {
 		b       bus.Bus
 		objects uint64
 		reads   bool
-	}{"it can": {a, 3, true}, "nothing can": {&watchertest.Broken{Bus: a}, 0, false}, "two messages can": {&watchertest.Cut{Bus: a, After: 2}, 2, false}} {
+	}{"it can": {a, 3, true}, "nothing can": {bustest.Wrap(a).Fail(bustest.Follow, events.ErrDamaged), 0, false}, "two messages can": {watchertest.Cut(a, 2), 2, false}} {
 		h, end, err := Read(t.Context(), c.b, "pods")
 		if err != nil || h.Unreadable == c.reads || h.Tally.Census().Objects != c.objects || h.Matches(census) != c.reads || end.Op != events.Mark {
 			t.Errorf("%s be read: it tells of %d objects, unreadable %t, %v, and its end is %+v", what, h.Tally.Census().Objects, h.Unreadable, err, end)
 		}
 	}
-}
-
-// begun is a bus that notes where each read of a stream begins.
-type begun struct {
-	bus.Bus
-	at []uint64
-}
-
-func (b *begun) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
-	b.at = append(b.at, from)
-	return b.Bus.Follow(ctx, stream, from, handle)
 }
 
 // TestReadingBeginsWhereEverythingIsThere, and at the first message where the census then does not
@@ -122,25 +112,30 @@ func TestReadingBeginsWhereEverythingIsThere(t *testing.T) {
 			tells(t, k, 0, 1, 2)
 			marks(7, 0)(t, k)
 			tells(t, k, 0)
-			k.bus = &watchertest.Worn{Bus: k.bus, Damaged: map[string]bool{watchertest.Place(logPods, 11): true}}
+			k.bus = watchertest.Worn(k.bus, logPods, []uint64{11})
 		}, []uint64{7, 1}, false},
 		"what lies before is damaged, and said again": {func(t *testing.T, k *written) {
 			tells(t, k, 0, 1, 2)
 			marks(7, 0)(t, k)
-			k.bus = &watchertest.Worn{Bus: k.bus, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
+			k.bus = watchertest.Worn(k.bus, logPods, []uint64{2})
 		}, []uint64{7}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := past(t, memory.New(memory.Options{}), 3, 1)
 			tc.change(t, k)
-			b := &begun{Bus: k.bus}
+			var begun []uint64 // where each read of a stream begins
+			b := bustest.Wrap(k.bus)
+			b.OnFollow = func(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+				begun = append(begun, from)
+				return k.bus.Follow(ctx, stream, from, handle)
+			}
 			c, end, err := Read(t.Context(), b, "pods")
 			want := end.Census
 			if !want.Known {
 				want = k.tally.Census()
 			}
-			if whole := c.Matches(want); err != nil || whole != tc.whole || !slices.Equal(b.at, tc.want) {
-				t.Errorf("read from %v, whole %t (%v), want %v and %t", b.at, whole, err, tc.want, tc.whole)
+			if whole := c.Matches(want); err != nil || whole != tc.whole || !slices.Equal(begun, tc.want) {
+				t.Errorf("read from %v, whole %t (%v), want %v and %t", begun, whole, err, tc.want, tc.whole)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -90,10 +91,10 @@ func past(t *testing.T, b bus.Bus, there, gone int) *written {
 }
 
 // recorded is a log like that of past, on an ailing bus.
-func recorded(t *testing.T, there, gone int) (*written, *watchertest.Ailing) {
+func recorded(t *testing.T, there, gone int) (*written, *bustest.Bus) {
 	t.Helper()
 	k := past(t, memory.New(memory.Options{}), there, gone)
-	a := watchertest.NewAiling(k.bus)
+	a := bustest.Wrap(k.bus)
 	k.bus = a
 	return k, a
 }

@@ -10,13 +10,15 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
+	"github.com/millrace/millrace/services/watcher/watchertest"
 )
 
 // Replay reads a stream up to its end at the start, as long as messages arrive.
 func TestAStreamIsReadToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 5, 0)
-		all := a.Stands(t, logPods)
+		all := watchertest.StateOf(t, a.Bus, logPods)
 		read := func(from uint64, at bus.State) (got []uint64, err error) {
 			err = Replay(t.Context(), k.bus, "pods", from, at, func(m events.Message) error { got = append(got, m.Sequence); return nil })
 			return got, err
@@ -41,16 +43,16 @@ func TestAStreamIsReadToItsEnd(t *testing.T) {
 		}
 		more := all
 		more.Last, more.Messages = all.Last+5, all.Messages+5
-		a.States[logPods] = more
+		watchertest.Stand(a, logPods, more)
 		began := time.Now()
 		if _, err := read(1, more); !errors.Is(err, events.ErrDamaged) || time.Since(began) < readPatience || time.Since(began) > 2*readPatience {
 			t.Errorf("Replay of a stream that says that it goes on: %v after %v, want ErrDamaged after the patience", err, time.Since(began))
 		}
-		delete(a.States, logPods)
+		a.OnStreamState = nil
 		if got, err := read(1, more); err != nil || len(got) != 6 {
 			t.Errorf("Replay of a stream that has fewer messages by now: %v, %v; want 6", got, err)
 		}
-		a.StateErr[logPods] = away
+		a.Fail(bustest.StreamState, away, logPods)
 		if _, err := read(1, more); !errors.Is(err, away) {
 			t.Errorf("Replay of a stream whose state cannot be read: %v, want the error of the bus", err)
 		}
@@ -96,15 +98,12 @@ func TestWhatIsLeftOfAStream(t *testing.T) {
 		"seventeen are gone":       {2, 5, []uint64{31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15}, 15, nil},
 		"the bus is away":          {2, 5, nil, 31, away},
 	} {
-		clear(a.Missing)
+		a.OnAt = nil
 		for _, m := range c.missing {
-			a.Missing[m] = true
+			watchertest.Lose(a, m)
 		}
-		clear(a.AtErr)
-		if c.err != nil {
-			a.AtErr[logPods] = c.err
-		}
-		state := a.Stands(t, logPods)
+		a.Fail(bustest.At, c.err, logPods)
+		state := watchertest.StateOf(t, a.Bus, logPods)
 		state.Messages += 7
 		if err := left(t.Context(), k.bus, logPods, c.from, c.read, &state); !errors.Is(err, c.err) || state.Last != c.want || state.Messages != 31 {
 			t.Errorf("%s: %d messages up to %d are left, %v; want up to %d", what, state.Messages, state.Last, err, c.want)

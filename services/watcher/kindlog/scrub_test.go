@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/watcher/watchertest"
 )
@@ -31,17 +32,18 @@ func TestTheScrubberFindsHoles(t *testing.T) {
 		t.Errorf("in a whole log the scrubber finds %+v, want nothing", found)
 	}
 	s := &scrubber{bus: k.bus, kind: "pods", next: 1}
-	a.Missing[6], a.Missing[5] = true, true
+	watchertest.Lose(a, 6)
+	watchertest.Lose(a, 5)
 	if held, err := s.lastHeld(t.Context(), 6); err != nil || held != 4 {
 		t.Errorf("the last message that the log holds is %d, %v; want 4", held, err)
 	}
-	a.FollowErr = events.ErrDamaged
+	a.Fail(bustest.Follow, events.ErrDamaged)
 	if found := pass(); len(found) != 1 || found[0].From != 1 || found[0].To != 4 {
 		t.Errorf("in a log that cannot be read the scrubber finds %+v, want 1 to 4", found)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	a.FollowErr = nil
+	a.Fail(bustest.Follow, nil)
 	if _, err := (&scrubber{bus: k.bus, kind: "pods"}).pass(ended); err == nil {
 		t.Error("a pass with an ended context returns no error")
 	}
@@ -58,7 +60,7 @@ func TestHowALogIsReadThrough(t *testing.T) {
 			t.Errorf("the scrubber finds %+v, %v, in %v, up to %d; want nothing, in three pauses, up to 2502", found, err, time.Since(began), s.next)
 		}
 		k, a = recorded(t, 5, 0)
-		w := &watchertest.Worn{Bus: a, Lost: map[string]bool{watchertest.Place(logPods, 1): true, watchertest.Place(logPods, 2): true}}
+		w := watchertest.Worn(a, logPods, nil, 1, 2)
 		pass := func() []events.Hole {
 			t.Helper()
 			found, err := (&scrubber{bus: w, kind: "pods"}).pass(t.Context())
@@ -70,16 +72,16 @@ func TestHowALogIsReadThrough(t *testing.T) {
 		if found := pass(); len(found) != 0 {
 			t.Errorf("before the first message the scrubber finds %+v, want nothing", found)
 		}
-		w.Lost = map[string]bool{watchertest.Place(logPods, 3): true, watchertest.Place(logPods, 4): true}
+		w = watchertest.Worn(a, logPods, nil, 3, 4)
 		if found := pass(); len(found) != 1 || found[0].From != 3 || found[0].To != 4 {
 			t.Errorf("of two lost messages the scrubber finds %+v, want 3 to 4", found)
 		}
 		for first, want := range map[uint64]string{1: "[3-4]", 4: "[4-4]", 5: "[]"} {
 			s, got := scrubber{bus: a, kind: "pods"}, []string{}
 			for _, sequence := range []uint64{2, 5} {
-				log := a.Stands(t, logPods)
+				log := watchertest.StateOf(t, a.Bus, logPods)
 				log.First = first // so when the scrubber asks
-				a.States[logPods] = log
+				watchertest.Stand(a, logPods, log)
 				m, _, err := a.At(t.Context(), logPods, sequence)
 				if err != nil || s.check(t.Context(), m) != nil {
 					t.Fatal("it cannot be checked", err)
@@ -92,9 +94,9 @@ func TestHowALogIsReadThrough(t *testing.T) {
 				t.Errorf("in a log that begins with %d by now the scrubber finds %v, want %s", first, got, want)
 			}
 		}
-		clear(a.States)
+		a.OnStreamState = nil
 		s = scrubber{bus: w, kind: "pods", next: 1}
-		a.StateErr[logPods] = away
+		a.Fail(bustest.StreamState, away, logPods)
 		if err := s.window(t.Context(), 6); !errors.Is(err, away) {
 			t.Errorf("a window of a log that is away: %v, want the error of the bus", err)
 		}
@@ -111,7 +113,7 @@ func TestWhenALogIsReadThrough(t *testing.T) {
 		logging, log := watchertest.Logged(t)
 		ctx, cancel := context.WithCancel(logging)
 		done := make(chan struct{})
-		w := &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
+		w := watchertest.Worn(a, logPods, []uint64{2})
 		var mu sync.Mutex
 		var findings []events.Hole
 		reports := make(chan struct{}, 1) // a token, as a watch gets it
@@ -145,11 +147,11 @@ func TestWhenALogIsReadThrough(t *testing.T) {
 		if found() != first || len(reports) != 0 {
 			t.Errorf("before six hours are over %d more holes are found, want none", found()-first)
 		}
-		a.Fails(logPods, away)
+		a.Fail(bustest.StreamState, away, logPods)
 		if time.Sleep(scrubFirst + 2*scrubPause); found() != first || !strings.Contains(log(), "Cannot read the log through") || len(reports) != 1 {
 			t.Errorf("with a log that is away %d more holes are found, and the log says\n%s", found()-first, log())
 		}
-		a.Fails(logPods, nil)
+		a.Fail(bustest.StreamState, nil, logPods)
 		if time.Sleep(scrubEvery); found() != 2*first {
 			t.Errorf("after that %d holes are found, want %d", found()-first, first)
 		}

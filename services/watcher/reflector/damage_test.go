@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -94,7 +95,7 @@ func TestTheLogIsReadThrough(t *testing.T) {
 	watch, _ := runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 21 })
 	stream := subject.LogStream("pods")
-	w := &watchertest.Worn{Bus: b, Damaged: map[string]bool{watchertest.Place(stream, 5): true}, Lost: map[string]bool{watchertest.Place(stream, 9): true, watchertest.Place(stream, 10): true}}
+	w := watchertest.Worn(b, stream, []uint64{5}, 9, 10)
 	pass := func() []events.Hole {
 		found, err := kindlog.Holes(t.Context(), w, "pods", 0)
 		if err != nil {
@@ -161,7 +162,7 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 		}
 	}
 	// A bus without a leader for a moment is no reason for a gap: the reader reports again.
-	k.bus = &watchertest.Ailing{Bus: b, LastErr: map[string]error{logPods: away}}
+	k.bus = bustest.Wrap(b).Fail(bustest.Last, away, logPods)
 	if !k.agreesByNow(t.Context(), suspicion("a", true)) {
 		t.Error("a suspicion is taken for damage while the log cannot be asked")
 	}
@@ -215,7 +216,7 @@ func TestFindingsBecomeGaps(t *testing.T) {
 		}
 	}
 	k.findings = []events.Hole{{Reason: "c"}}
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if err := k.record(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
 		t.Errorf("record findings in a log that refuses: %v, want ErrOvertaken", err)
 	}
@@ -239,10 +240,10 @@ func TestALookFindsALogOfAnother(t *testing.T) {
 		"the log has lost an older": {func(log *bus.State) { log.First, log.Messages = 2, 3 }, events.ErrDamaged},
 	} {
 		k, a := recorded(t, 3, 0)
-		log := a.Stands(t, logPods)
+		log := watchertest.StateOf(t, a.Bus, logPods)
 		k.created = log.Created
 		c.change(&log)
-		a.States[logPods] = log
+		watchertest.Stand(a, logPods, log)
 		k.checkedAt = time.Now().Add(-checkStreamsIdle)
 		if err := k.checkStreams(t.Context()); !errors.Is(err, c.err) {
 			t.Errorf("%s: the check of the streams ends with %v, want %v", what, err, c.err)
@@ -250,7 +251,8 @@ func TestALookFindsALogOfAnother(t *testing.T) {
 	}
 	for what, err := range map[string]error{"is gone": bus.ErrNoStream, "is away": away} {
 		k, a := recorded(t, 1, 0)
-		a.StateErr[logPods], k.checkedAt = err, time.Now().Add(-checkStreamsIdle)
+		a.Fail(bustest.StreamState, err, logPods)
+		k.checkedAt = time.Now().Add(-checkStreamsIdle)
 		if got := k.checkStreams(t.Context()); errors.Is(got, bus.ErrNoStream) != (err == bus.ErrNoStream) || err == away && got != nil {
 			t.Errorf("the log %s: %v", what, got)
 		}
@@ -293,7 +295,7 @@ func TestALogThatHasDroppedWhatExists(t *testing.T) {
 func TestHowOftenTheStreamsAreLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 1, 0)
-		k.created = a.Stands(t, logPods).Created
+		k.created = watchertest.StateOf(t, a.Bus, logPods).Created
 		looks := func() bool {
 			t.Helper()
 			before := k.checkedAt

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/translate"
@@ -77,7 +78,7 @@ func TestWhatAWatchBrings(t *testing.T) {
 		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired, Code: 410}}); err == nil || strings.Contains(err.Error(), "read a watch event") {
 			t.Errorf("a watch error is %v", err)
 		}
-		k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+		k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 		if err := k.handleEvent(t.Context(), watch.Event{Type: watch.Added, Object: watchertest.AVersion("b", 15)}); !errors.Is(err, bus.ErrOvertaken) || k.cursor.Version != "14" {
 			t.Errorf("a change that cannot be stored moves the position to %s: %v", k.cursor.Version, err)
 		}
@@ -104,7 +105,7 @@ func TestAFlushKnowsWhatIsStored(t *testing.T) {
 	t.Parallel()
 	k, _ := recorded(t, 1, 0)
 	k.stored = 0
-	k.appender = &watchertest.Unflushed{Appender: k.appender}
+	k.appender = bustest.Unflushed(k.appender, away)
 	if err := k.flush(t.Context()); err != nil || k.stored != 0 {
 		t.Errorf("flush of nothing: %v, stored up to %d", err, k.stored)
 	}
@@ -125,7 +126,7 @@ func TestAFlushKnowsWhatIsStored(t *testing.T) {
 			t.Errorf("%s goes on without: %v", what, err)
 		}
 	}
-	k.appender = k.appender.(*watchertest.Unflushed).Appender
+	k.appender = k.appender.(*bustest.Appender).Appender
 	if err := k.flush(t.Context()); err != nil || k.stored != k.appender.Last() || !k.dirty.IsZero() {
 		t.Errorf("stored up to %d of %d: %v", k.stored, k.appender.Last(), err)
 	}
@@ -172,7 +173,7 @@ func TestHowMuchOfAnObjectIsSaid(t *testing.T) {
 		}
 	}
 	k, _ := recorded(t, 0, 0)
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrTooLarge}
+	k.appender = bustest.Refusing(k.appender, bus.ErrTooLarge)
 	for i, want := range [][translate.Bare]int{{whole, 0}, {whole, brief}, {whole, brief}} {
 		if err := k.appendObject(t.Context(), events.Is, watchertest.AVersion("a", 10, large), k.stamp(false)); !errors.Is(err, bus.ErrTooLarge) || k.limits != want {
 			t.Errorf("the object that does not fit the %d. time makes the limits %v, want %v: %v", i+1, k.limits, want, err)
@@ -220,7 +221,7 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 	if k.unsure {
 		t.Error("the log state is unsure after a successful append")
 	}
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if err := k.append(t.Context(), d); err == nil || !k.unsure {
 		t.Errorf("append to a log that refuses: %v, unsure: %t; want the error, and unsure", err, k.unsure)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/kindlog"
@@ -288,7 +289,7 @@ func TestKeyframesThatALogRefuses(t *testing.T) {
 	k, _ := recorded(t, 3, 0)
 	k.age = time.Nanosecond
 	k.marked = time.Now().Add(time.Hour)
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, bus.ErrOvertaken) {
 		t.Errorf("keyframes in a log that refuses: %v, want ErrOvertaken", err)
 	}
@@ -319,7 +320,7 @@ func TestWhenALogIsPressed(t *testing.T) {
 		"farther":               {100, 50, 101, true},
 		"room for one message":  {1, 1, 100, true},
 	} {
-		k := &Reflector{room: c.room, appender: &watchertest.Opened{End: c.last}}
+		k := &Reflector{room: c.room, appender: watchertest.Opened(nil, c.last)}
 		k.counted, k.since = true, c.since
 		if got := k.aboutToExpire(); got != c.pressed {
 			t.Errorf("%s: the log is about to expire: %t, want %t", what, got, c.pressed)
@@ -352,7 +353,7 @@ func TestHowFarBackIsTooFar(t *testing.T) {
 		"nothing is there":    {0, 10 * reachLeast, true, false},
 		"it is not counted":   {1, 10 * reachLeast, false, false},
 	} {
-		k := &Reflector{appender: &watchertest.Opened{End: c.last}}
+		k := &Reflector{appender: watchertest.Opened(nil, c.last)}
 		k.counted, k.since = c.counted, c.since
 		if got := k.tooFarBack(); got != c.want {
 			t.Errorf("%s: a reader begins too far back: %t, want %t", what, got, c.want)
@@ -403,7 +404,7 @@ func TestWhatIsDamagedIsNotSaidAgain(t *testing.T) {
 	k, a := recorded(t, 3, 0)
 	k.age = time.Nanosecond
 	k.marked = time.Now().Add(time.Hour)
-	k.bus = &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
+	k.bus = watchertest.Worn(a, logPods, []uint64{2})
 	if _, err := k.keyframes(t.Context()); !errors.Is(err, events.ErrDamaged) {
 		t.Errorf("keyframes with a damaged message: %v, want ErrDamaged", err)
 	}

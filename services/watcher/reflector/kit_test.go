@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -43,10 +44,10 @@ var (
 )
 
 // recorded is a watch of pods with some pods on record, and a mark behind them, on an ailing bus.
-func recorded(t *testing.T, there, gone int) (*Reflector, *watchertest.Ailing) {
+func recorded(t *testing.T, there, gone int) (*Reflector, *bustest.Bus) {
 	t.Helper()
 	k := past(t, memory.New(memory.Options{}), there, gone)
-	a := watchertest.NewAiling(k.bus)
+	a := bustest.Wrap(k.bus)
 	k.bus = a
 	return k, a
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/watcher/kindlog"
 	"github.com/millrace/millrace/services/watcher/source"
@@ -149,16 +150,15 @@ func TestWhatProvesHistory(t *testing.T) {
 		t.Errorf("the proof from another epoch is %+v, %v; want none", k.latest, err)
 	}
 	k.cursor.Epoch = 0
-	a.Torn[3] = true
+	watchertest.Tear(a, 3)
 	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
 		t.Errorf("the proof from a torn message is %+v, %v; want none", k.latest, err)
 	}
-	delete(a.Torn, 3)
-	a.Missing[3] = true
+	watchertest.Lose(a, 3)
 	if err := k.findLatest(t.Context(), last, 4); err != nil || k.latest.UID != "" {
 		t.Errorf("the proof from a missing message is %+v, %v; want none", k.latest, err)
 	}
-	a.AtErr[logPods] = away
+	a.Fail(bustest.At, away, logPods)
 	if err := k.findLatest(t.Context(), last, 4); !errors.Is(err, away) {
 		t.Errorf("the proof on a bus that is away: %v, want its error", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sleep"
@@ -144,7 +145,8 @@ func TestHowASessionEnds(t *testing.T) {
 			logging, log := watchertest.Logged(t)
 			ctx, cancel := context.WithTimeout(logging, within) // virtual
 			defer cancel()
-			k.ensured, k.kind, a.EnsureErr, k.expired, k.nextGap, k.damaged = false, kinds.Pods.Kind, err, false, events.Hole{}, false
+			a.Fail(bustest.EnsureKind, err)
+			k.ensured, k.kind, k.expired, k.nextGap, k.damaged = false, kinds.Pods.Kind, false, events.Hole{}, false
 			k.Run(ctx)
 			return log()
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/redact"
 	"github.com/millrace/millrace/pkg/events/report"
@@ -29,7 +30,7 @@ import (
 
 // beside is a watch of pods of which three are on record, beside a server at version 20 that has
 // the first as it is on record, the second in a later version, and a fourth, but not the third.
-func beside(t *testing.T) (*Reflector, *watchertest.Ailing, *watchertest.Server) {
+func beside(t *testing.T) (*Reflector, *bustest.Bus, *watchertest.Server) {
 	t.Helper()
 	k, a := recorded(t, 3, 0)
 	return k, a, served(t, k)
@@ -117,14 +118,14 @@ func TestWhatARelistSays(t *testing.T) {
 func TestARelistThatSaysEverythingAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
-			change func(*Reflector, *watchertest.Ailing)
+			change func(*Reflector, *bustest.Bus)
 			said   string
 			reason string
 			linked bool
 		}{
-			"a part cannot be read": {func(k *Reflector, a *watchertest.Ailing) { k.bus = &watchertest.Cut{Bus: a, After: 1} }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
-			"nothing can":           {func(k *Reflector, a *watchertest.Ailing) { k.bus = &watchertest.Broken{Bus: a} }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
-			"a second report": {func(k *Reflector, _ *watchertest.Ailing) {
+			"a part cannot be read": {func(k *Reflector, a *bustest.Bus) { k.bus = watchertest.Cut(a, 1) }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
+			"nothing can":           {func(k *Reflector, a *bustest.Bus) { k.bus = bustest.Wrap(a).Fail(bustest.Follow, events.ErrDamaged) }, "is p0 is p1 is p3 gap mark", "a part of the log cannot be read", false},
+			"a second report": {func(k *Reflector, _ *bustest.Bus) {
 				_ = k.reportedDamage(report.Damage{End: 9})
 				_ = k.reportedDamage(report.Damage{End: 9})
 				k.nextGap.Reason = "a reader said so"
@@ -155,7 +156,7 @@ func TestARelistThatSaysEverythingAgain(t *testing.T) {
 			if mark.Since != 5 || mark.Census.Objects != 3 || k.unlinked || k.recordAll || k.damaged {
 				t.Errorf("%s: the mark says %d objects since %d, unlinked %t, all again %t", what, mark.Census.Objects, mark.Since, k.unlinked, k.recordAll)
 			}
-			if c, err := kindlog.ReadFrom(t.Context(), a.Bus, "pods", mark.Since, a.Stands(t, logPods)); err != nil || !c.Matches(mark.Census) {
+			if c, err := kindlog.ReadFrom(t.Context(), a.Bus, "pods", mark.Since, watchertest.StateOf(t, a.Bus, logPods)); err != nil || !c.Matches(mark.Census) {
 				t.Errorf("%s: from there the log tells of %v, %v", what, c.Tally.Census(), err)
 			}
 		}
@@ -270,7 +271,7 @@ func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 					t.Fatal("append: the delta is refused")
 				}
 			}
-			a.FollowErr = events.ErrDamaged
+			a.Fail(bustest.Follow, events.ErrDamaged)
 			k.cursor, k.counted = translate.Cursor{}, false
 			ctx, _ := watchertest.Logged(t)
 			w, err := k.relist(ctx)
@@ -289,24 +290,24 @@ func TestARelistStaysInTheEpochOfTheLog(t *testing.T) {
 func TestWhatIsInTheWayOfARelist(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for what, c := range map[string]struct {
-			change func(*Reflector, *watchertest.Ailing, *watchertest.Server)
+			change func(*Reflector, *bustest.Bus, *watchertest.Server)
 			err    error
 		}{
-			"the log is away":     {func(_ *Reflector, a *watchertest.Ailing, _ *watchertest.Server) { a.StateErr[logPods] = away }, away},
-			"its end is away":     {func(_ *Reflector, a *watchertest.Ailing, _ *watchertest.Server) { a.AtErr[logPods] = away }, away},
-			"the mark is away":    {func(_ *Reflector, a *watchertest.Ailing, _ *watchertest.Server) { a.LastErr[logPods] = away }, away},
-			"the reading is away": {func(_ *Reflector, a *watchertest.Ailing, _ *watchertest.Server) { a.FollowErr = away }, away},
-			"what was sent is not stored": {func(k *Reflector, _ *watchertest.Ailing, _ *watchertest.Server) {
-				k.appender, k.dirty = &watchertest.Unflushed{Appender: k.appender}, time.Now()
+			"the log is away":     {func(_ *Reflector, a *bustest.Bus, _ *watchertest.Server) { a.Fail(bustest.StreamState, away, logPods) }, away},
+			"its end is away":     {func(_ *Reflector, a *bustest.Bus, _ *watchertest.Server) { a.Fail(bustest.At, away, logPods) }, away},
+			"the mark is away":    {func(_ *Reflector, a *bustest.Bus, _ *watchertest.Server) { a.Fail(bustest.Last, away, logPods) }, away},
+			"the reading is away": {func(_ *Reflector, a *bustest.Bus, _ *watchertest.Server) { a.Fail(bustest.Follow, away) }, away},
+			"what was sent is not stored": {func(k *Reflector, _ *bustest.Bus, _ *watchertest.Server) {
+				k.appender, k.dirty = bustest.Unflushed(k.appender, away), time.Now()
 			}, away},
-			"the server refuses": {func(_ *Reflector, _ *watchertest.Ailing, s *watchertest.Server) {
+			"the server refuses": {func(_ *Reflector, _ *bustest.Bus, s *watchertest.Server) {
 				s.Refuse["pods"] = http.StatusForbidden
 			}, nil},
-			"the log refuses": {func(k *Reflector, _ *watchertest.Ailing, _ *watchertest.Server) {
-				k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+			"the log refuses": {func(k *Reflector, _ *bustest.Bus, _ *watchertest.Server) {
+				k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 			}, bus.ErrOvertaken},
-			"what is gone is not there": {func(_ *Reflector, a *watchertest.Ailing, _ *watchertest.Server) { a.Missing[3] = true }, bus.ErrOvertaken},
-			"an earlier object": {func(_ *Reflector, _ *watchertest.Ailing, s *watchertest.Server) {
+			"what is gone is not there": {func(_ *Reflector, a *bustest.Bus, _ *watchertest.Server) { watchertest.Lose(a, 3) }, bus.ErrOvertaken},
+			"an earlier object": {func(_ *Reflector, _ *bustest.Bus, s *watchertest.Server) {
 				s.ChangeOf("pods", "MODIFIED", "p0", func(p *corev1.Pod) { p.ResourceVersion = "6" })
 			}, errRewound},
 		} {
@@ -360,7 +361,7 @@ func TestWhatAListFinds(t *testing.T) {
 	if err := k.recordListed(t.Context(), r, watchertest.AVersion("p1", 3, func(p *corev1.Pod) { p.UID = "u1" }), false); !errors.Is(err, errRewound) || !strings.Contains(err.Error(), "is at 3") {
 		t.Errorf("an earlier version in the list: %v, want errRewound", err)
 	}
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if err := k.recordListed(t.Context(), r, watchertest.AVersion("p2", 11, func(p *corev1.Pod) { p.UID = "third" }), false); !errors.Is(err, bus.ErrOvertaken) {
 		t.Errorf("a list in a log that refuses: %v, want ErrOvertaken", err)
 	}
@@ -371,7 +372,7 @@ func TestWhatAListFinds(t *testing.T) {
 func TestWhatIsDamagedIsEnded(t *testing.T) {
 	t.Parallel()
 	k, a := recorded(t, 3, 0)
-	k.bus = &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 1): true, watchertest.Place(logPods, 2): true}}
+	k.bus = watchertest.Worn(a, logPods, []uint64{1, 2})
 	h, _, err := kindlog.Read(t.Context(), k.bus, "pods")
 	if err != nil || len(h.Broken) != 2 || h.Broken[watchertest.APod("p0")].UID != "u0" {
 		t.Fatalf("the broken objects are %+v, %v; want p0 and p1", h, err)
@@ -397,7 +398,7 @@ func TestWhatIsDamagedIsEnded(t *testing.T) {
 		t.Errorf("after a list leases have been seen until %v, %v; want a time", lease.sight.Until, err)
 	}
 	k.damaged, k.recordAll, k.counted = true, true, false
-	k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+	k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 	if err := k.finishRelist(t.Context(), translate.NewState().Compare("", 0), nil, "12", true); !errors.Is(err, bus.ErrOvertaken) || !k.damaged || !k.recordAll {
 		t.Errorf("a relist whose mark is refused: %v, damaged %t, all again %t; want ErrOvertaken, and both still", err, k.damaged, k.recordAll)
 	}
@@ -412,12 +413,12 @@ func TestStreamsThatAreMadeAnew(t *testing.T) {
 	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.cursor.Version != "" || k.latest.UID != "" || k.kind.Version != "v2" {
 		t.Errorf("the reflector goes on from %+v with %+v, %v; want from the start", k.cursor, k.latest, err)
 	}
-	if got := a.Stands(t, logPods); got.Last != 0 || !strings.Contains(log(), "Recreating the streams of a kind") {
+	if got := watchertest.StateOf(t, a.Bus, logPods); got.Last != 0 || !strings.Contains(log(), "Recreating the streams of a kind") {
 		t.Errorf("the log ends at %d, and it tells\n%s", got.Last, log())
 	}
 	k, a = recorded(t, 1, 0)
 	k.kind.Form = kinds.Metadata
-	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.kind != kinds.Pods.Kind || k.cursor.Version != "9" || a.Stands(t, logPods).Last != 2 {
+	if err := k.settleSettings(ctx, bus.ErrSettings); err != nil || k.kind != kinds.Pods.Kind || k.cursor.Version != "9" || watchertest.StateOf(t, a.Bus, logPods).Last != 2 {
 		t.Errorf("the stream is made anew, or not used: %+v, %v", k.kind, err)
 	}
 	k.kind = kinds.Nodes.Kind
@@ -459,7 +460,7 @@ func TestWhatIsBuriedIsFound(t *testing.T) {
 	if err := k.recordDeleted(t.Context(), 99); !errors.Is(err, bus.ErrOvertaken) || !strings.Contains(err.Error(), "read message 99 of the log of pods") {
 		t.Errorf("record the deletion of a missing message: %v, want ErrOvertaken", err)
 	}
-	a.Torn[2] = true
+	watchertest.Tear(a, 2)
 	if err := k.recordDeleted(t.Context(), 2); !errors.Is(err, events.ErrDamaged) {
 		t.Errorf("record the deletion of a torn message: %v, want ErrDamaged", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/watcher/translate"
 	"github.com/millrace/millrace/services/watcher/versions"
@@ -16,7 +17,7 @@ import (
 )
 
 // marked is a watch of pods on an ailing bus; the log has three objects, and two marks.
-func marked(t *testing.T) (*Reflector, *watchertest.Ailing) {
+func marked(t *testing.T) (*Reflector, *bustest.Bus) {
 	t.Helper()
 	k, a := recorded(t, 3, 0)
 	if k.mark(t.Context()) != nil {
@@ -71,7 +72,7 @@ func TestWhatAWatchGoesOnFrom(t *testing.T) {
 		}, "", "13", true},
 		"a change behind a damaged mark": {func(t *testing.T, k *Reflector) {
 			appends(events.Delta{Op: events.Is, Ref: watchertest.APod("p0"), UID: "u0", ResourceVersion: "12"})(t, k)
-			k.bus = &watchertest.Worn{Bus: k.bus, Damaged: map[string]bool{watchertest.Place(logPods, 5): true}}
+			k.bus = watchertest.Worn(k.bus, logPods, []uint64{5})
 		}, "the last mark of the log is damaged or missing", "", true},
 		"a mark without a position": {func(t *testing.T, k *Reflector) { k.cursor.Version = ""; _ = k.mark(t.Context()) }, "a relist was not finished", "", false},
 		"what waits": {func(t *testing.T, k *Reflector) {
@@ -133,8 +134,8 @@ func TestWhereTheLastGapLies(t *testing.T) {
 	if empty.gap.Known {
 		t.Errorf("of a log with one mark the last gap is known: %+v", empty.gap)
 	}
-	empty.appender = &watchertest.Opened{End: 0}
-	empty.bus.(*watchertest.Ailing).States[logPods] = bus.State{}
+	empty.appender = watchertest.Opened(nil, 0)
+	watchertest.Stand(empty.bus.(*bustest.Bus), logPods, bus.State{})
 	if ok, _ := resumes(t, empty); ok || empty.gap != (events.Place{Known: true}) {
 		t.Errorf("of an empty log the last gap is %+v, resumed: %t; want it known, and not", empty.gap, ok)
 	}
@@ -171,7 +172,7 @@ func TestWhetherALogIsWhole(t *testing.T) {
 			"it is younger":            {1, time.Hour, false, "the log was made anew", 0},
 		} {
 			k, a := recorded(t, 3, 0)
-			log := a.Stands(t, logPods)
+			log := watchertest.StateOf(t, a.Bus, logPods)
 			k.created, k.stored, k.latest = log.Created.Add(-c.created), log.Last+c.stored, watchertest.ADelta("p0", 1)
 			last := log.Last
 			k.counted = true
@@ -191,19 +192,19 @@ func TestWhetherALogIsWhole(t *testing.T) {
 		}
 		// A watcher that has just started knows no log.
 		k, a := recorded(t, 3, 0)
-		log := a.Stands(t, logPods)
+		log := watchertest.StateOf(t, a.Bus, logPods)
 		k.created, k.stored = time.Time{}, 0
 		if whole, err := k.complete(t.Context(), log); err != nil || !whole || k.stored != log.Last {
 			t.Errorf("a log seen for the first time is complete: %t, %v, stored up to %d", whole, err, k.stored)
 		}
 		k, a = recorded(t, 3, 0)
-		log = a.Stands(t, logPods)
-		k.created, k.stored, k.appender = log.Created, log.Last+1, &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+		log = watchertest.StateOf(t, a.Bus, logPods)
+		k.created, k.stored, k.appender = log.Created, log.Last+1, bustest.Refusing(k.appender, bus.ErrOvertaken)
 		if _, err := k.complete(t.Context(), log); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("a log that refuses its pad: %v", err)
 		}
 		k.stored = log.Last + 1
-		a.StateErr[logPods] = away
+		a.Fail(bustest.StreamState, away, logPods)
 		if _, err := k.complete(t.Context(), log); !errors.Is(err, away) {
 			t.Errorf("a log that is away: %v", err)
 		}
@@ -217,7 +218,7 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	link := func() uint64 {
 		t.Helper()
 		k.after = events.Link{Sequence: 99}
-		if err := k.link(t.Context(), a.Stands(t, logPods)); err != nil {
+		if err := k.link(t.Context(), watchertest.StateOf(t, a.Bus, logPods)); err != nil {
 			t.Fatal(err)
 		}
 		return k.after.Sequence
@@ -225,12 +226,12 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	if got := link(); got != 3 {
 		t.Errorf("behind a mark it is behind %d, want 3", got)
 	}
-	a.Torn[4] = true
+	watchertest.Tear(a, 4)
 	third, _, _ := a.At(t.Context(), logPods, 3)
 	if got := link(); got != 3 || k.after.Sum != third.Get(events.HeaderSum) {
 		t.Errorf("behind a torn one it is behind %d", got)
 	}
-	a.Missing[3] = true
+	watchertest.Lose(a, 3)
 	if got := link(); got != 2 {
 		t.Errorf("after a missing message the link is %d", got)
 	}
@@ -238,7 +239,7 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 		if k.append(t.Context(), events.Delta{Kind: "pods", Op: events.Mark, At: time.Now()}) != nil {
 			t.Fatal("append: the mark is refused")
 		}
-		a.Torn[uint64(5+i)] = true
+		watchertest.Tear(a, uint64(5+i))
 	}
 	if got := link(); got != 2 { // 17 is the last, and 2 the sixteenth from it
 		t.Errorf("with sixteen marks the link is %d, want 2", got)
@@ -246,15 +247,14 @@ func TestWhatTheNextMessageComesBehind(t *testing.T) {
 	if k.append(t.Context(), watchertest.ADelta("x", 1)) != nil {
 		t.Fatal("append: the delta is refused")
 	}
-	a.Torn[18] = true
+	watchertest.Tear(a, 18)
 	if got := link(); got != 0 {
 		t.Errorf("seventeen messages back the link is %d, want none", got)
 	}
 	if err := k.link(t.Context(), bus.State{First: 1}); err != nil || k.after.Sequence != 0 {
 		t.Errorf("of an empty log the link is %+v, %v; want none", k.after, err)
 	}
-	delete(a.Torn, 18)
-	a.Missing[18] = true
+	watchertest.Lose(a, 18)
 	if err := k.link(t.Context(), bus.State{First: 18, Last: 18}); err != nil || k.after.Sequence != 0 {
 		t.Errorf("of a log that begins behind it the link is %+v, %v; want none", k.after, err)
 	}
@@ -273,36 +273,36 @@ func TestWhetherTheLogTellsOfAll(t *testing.T) {
 		d.Census = mark.Census
 	}
 	for what, c := range map[string]struct {
-		change func(*Reflector, *watchertest.Ailing, *events.Delta)
+		change func(*Reflector, *bustest.Bus, *events.Delta)
 		whole  bool
 		reason string
 		err    error
 	}{
-		"as the log says": {func(*Reflector, *watchertest.Ailing, *events.Delta) {}, true, "", nil},
-		"the log does not say": {func(k *Reflector, _ *watchertest.Ailing, d *events.Delta) {
+		"as the log says": {func(*Reflector, *bustest.Bus, *events.Delta) {}, true, "", nil},
+		"the log does not say": {func(k *Reflector, _ *bustest.Bus, d *events.Delta) {
 			_ = k.append(t.Context(), translate.Mark("pods", "9", k.stamp(false)))
 			d.Census = events.Census{}
 		}, true, "", nil},
-		"fewer than the log says": {func(k *Reflector, _ *watchertest.Ailing, d *events.Delta) { more(k, d) }, false, "the log tells of 3 objects, 0 of them damaged, where its last message says 4", nil},
-		"fewer, and the log is on": {func(_ *Reflector, a *watchertest.Ailing, d *events.Delta) {
-			a.States[logPods] = bus.State{Last: 9}
+		"fewer than the log says": {func(k *Reflector, _ *bustest.Bus, d *events.Delta) { more(k, d) }, false, "the log tells of 3 objects, 0 of them damaged, where its last message says 4", nil},
+		"fewer, and the log is on": {func(_ *Reflector, a *bustest.Bus, d *events.Delta) {
+			watchertest.Stand(a, logPods, bus.State{Last: 9})
 			d.Census.Objects++
 		}, false, "", bus.ErrOvertaken},
-		"one of them damaged": {func(k *Reflector, a *watchertest.Ailing, _ *events.Delta) {
-			k.bus = &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
+		"one of them damaged": {func(k *Reflector, a *bustest.Bus, _ *events.Delta) {
+			k.bus = watchertest.Worn(a, logPods, []uint64{2})
 		}, false, "the log tells of 3 objects, 1 of them damaged, where its last message says 3", nil},
-		"damaged, and the log does not say": {func(k *Reflector, a *watchertest.Ailing, d *events.Delta) {
+		"damaged, and the log does not say": {func(k *Reflector, a *bustest.Bus, d *events.Delta) {
 			_ = k.append(t.Context(), translate.Mark("pods", "9", k.stamp(false)))
 			d.Census = events.Census{}
-			k.bus = &watchertest.Worn{Bus: a, Damaged: map[string]bool{watchertest.Place(logPods, 2): true}}
+			k.bus = watchertest.Worn(a, logPods, []uint64{2})
 		}, false, "the log tells of 3 objects, 1 of them damaged, where its last message says 0", nil},
-		"it cannot be read": {func(_ *Reflector, a *watchertest.Ailing, _ *events.Delta) { a.FollowErr = events.ErrDamaged }, false, unreadable, nil},
-		"it cannot be read, nor does it say": {func(k *Reflector, a *watchertest.Ailing, d *events.Delta) {
+		"it cannot be read": {func(_ *Reflector, a *bustest.Bus, _ *events.Delta) { a.Fail(bustest.Follow, events.ErrDamaged) }, false, unreadable, nil},
+		"it cannot be read, nor does it say": {func(k *Reflector, a *bustest.Bus, d *events.Delta) {
 			_ = k.append(t.Context(), translate.Mark("pods", "9", k.stamp(false)))
 			d.Census = events.Census{}
-			a.FollowErr = events.ErrDamaged
+			a.Fail(bustest.Follow, events.ErrDamaged)
 		}, false, unreadable, nil},
-		"away": {func(_ *Reflector, a *watchertest.Ailing, _ *events.Delta) { a.FollowErr = away }, false, "", away},
+		"away": {func(_ *Reflector, a *bustest.Bus, _ *events.Delta) { a.Fail(bustest.Follow, away) }, false, "", away},
 	} {
 		k, a := recorded(t, 3, 0)
 		newest := events.Delta{Census: k.tally.Census()}
@@ -319,7 +319,7 @@ func TestWhetherTheLogTellsOfAll(t *testing.T) {
 	}
 	k, a := recorded(t, 3, 0)
 	newest := events.Delta{Census: k.tally.Census()}
-	a.FollowErr = away // the watch must not read it
+	a.Fail(bustest.Follow, away) // the watch must not read it
 	if whole, err := k.count(t.Context(), ends(k), newest, 1); err != nil || !whole {
 		t.Errorf("a log that was counted all along is whole: %t, %v; want true", whole, err)
 	}
@@ -329,7 +329,7 @@ func TestWhetherTheLogTellsOfAll(t *testing.T) {
 	} {
 		k, a := recorded(t, 3, 0)
 		newest := events.Delta{Census: k.tally.Census()}
-		a.FollowErr = away
+		a.Fail(bustest.Follow, away)
 		change(k, &newest)
 		if _, err := k.count(t.Context(), ends(k), newest, 1); !errors.Is(err, away) {
 			t.Errorf("%s: the log is not read: %v", what, err)
@@ -346,17 +346,17 @@ func ends(k *Reflector) bus.State {
 func TestWhatTheEndOfALogTells(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
-		change func(*Reflector, *watchertest.Ailing)
+		change func(*Reflector, *bustest.Bus)
 		reason string // of the hole; "": it is resumed
 		err    error
 	}{
-		"all is there":           {func(*Reflector, *watchertest.Ailing) {}, "", nil},
-		"the last is torn":       {func(_ *Reflector, a *watchertest.Ailing) { a.Torn[5] = true }, "the end of the log is damaged", nil},
-		"the last is not there":  {func(_ *Reflector, a *watchertest.Ailing) { a.Missing[5] = true }, "the end of the log is not there any more", nil},
-		"the one before is torn": {func(_ *Reflector, a *watchertest.Ailing) { a.Torn[3] = true }, "a message at the end of the log is lost or damaged", nil},
-		"the one before is gone": {func(_ *Reflector, a *watchertest.Ailing) { a.Missing[3] = true }, "a message at the end of the log is lost or damaged", nil},
-		"the log has gone on": {func(_ *Reflector, a *watchertest.Ailing) {
-			a.States[logPods] = bus.State{First: 1, Last: 6, Messages: 6}
+		"all is there":           {func(*Reflector, *bustest.Bus) {}, "", nil},
+		"the last is torn":       {func(_ *Reflector, a *bustest.Bus) { watchertest.Tear(a, 5) }, "the end of the log is damaged", nil},
+		"the last is not there":  {func(_ *Reflector, a *bustest.Bus) { watchertest.Lose(a, 5) }, "the end of the log is not there any more", nil},
+		"the one before is torn": {func(_ *Reflector, a *bustest.Bus) { watchertest.Tear(a, 3) }, "a message at the end of the log is lost or damaged", nil},
+		"the one before is gone": {func(_ *Reflector, a *bustest.Bus) { watchertest.Lose(a, 3) }, "a message at the end of the log is lost or damaged", nil},
+		"the log has gone on": {func(_ *Reflector, a *bustest.Bus) {
+			watchertest.Stand(a, logPods, bus.State{First: 1, Last: 6, Messages: 6})
 		}, "", bus.ErrOvertaken},
 	} {
 		k, a := recorded(t, 3, 0)
@@ -377,7 +377,7 @@ func TestALogThatGoesOnIsAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, a := recorded(t, 3, 0)
 		began := time.Now()
-		if err := k.staysShorter(t.Context(), a.Stands(t, logPods), 9); err != nil || time.Since(began) < shorterLogPatience {
+		if err := k.staysShorter(t.Context(), watchertest.StateOf(t, a.Bus, logPods), 9); err != nil || time.Since(began) < shorterLogPatience {
 			t.Errorf("staysShorter with a log at rest: %v after %v, want after the patience", err, time.Since(began))
 		}
 		if err := k.staysShorter(t.Context(), bus.State{Last: 3}, 9); !errors.Is(err, bus.ErrOvertaken) {
@@ -385,7 +385,7 @@ func TestALogThatGoesOnIsAnothers(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := k.staysShorter(ended, a.Stands(t, logPods), 9); !errors.Is(err, context.Canceled) {
+		if err := k.staysShorter(ended, watchertest.StateOf(t, a.Bus, logPods), 9); !errors.Is(err, context.Canceled) {
 			t.Errorf("staysShorter with an ended context: %v, want Canceled", err)
 		}
 	})
@@ -399,12 +399,12 @@ func TestThePastOfALog(t *testing.T) {
 		t.Errorf("where it is known: %+v, %v", c, err)
 	}
 	k.cursor = translate.Cursor{}
-	a.Torn[4] = true
+	watchertest.Tear(a, 4)
 	if c, err := k.knownPosition(t.Context()); err != nil || c.Version != "7" {
 		t.Errorf("behind a message that is torn: %+v, %v", c, err)
 	}
 	for at := range uint64(5) {
-		a.Missing[at] = true
+		watchertest.Lose(a, at)
 	}
 	if c, err := k.knownPosition(t.Context()); err != nil || c.Version != "" {
 		t.Errorf("the known position of an empty log is %+v, %v; want none", c, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/services/watcher/translate"
 	"github.com/millrace/millrace/services/watcher/versions"
 	"github.com/millrace/millrace/services/watcher/watchertest"
@@ -143,7 +144,7 @@ func TestWhatWaitsIsRecordedInTime(t *testing.T) {
 		}
 		said("of all, without a mark", "is p0", "is p1", "mark", "is p0")
 		k.holdBack(pod(13, 100), translate.Writers{}, false)
-		k.appender = &watchertest.Refusing{Appender: k.appender, Err: bus.ErrOvertaken}
+		k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 		if err := k.recordWaiting(t.Context(), true); !errors.Is(err, bus.ErrOvertaken) {
 			t.Errorf("versions that the log refuses: %v, want ErrOvertaken", err)
 		}
