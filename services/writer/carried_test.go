@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
@@ -25,7 +26,6 @@ import (
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
 	"github.com/millrace/millrace/services/writer/claim"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -42,7 +42,7 @@ func (d given) Attempt() int            { return max(d.attempt, 1) }
 var web = events.Key{Namespace: "ns", Name: "web"}
 
 // outcomeOn returns the recorded outcome of the turn; false if there is none.
-func outcomeOn(t *testing.T, b *bustest.Faulty) (o events.Outcome, ok bool) {
+func outcomeOn(t *testing.T, b *bustest.Bus) (o events.Outcome, ok bool) {
 	t.Helper()
 	m, ok, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || ok && events.DecodeJSON(m, &o) != nil {
@@ -54,7 +54,7 @@ func outcomeOn(t *testing.T, b *bustest.Faulty) (o events.Outcome, ok bool) {
 // The executor does not carry out a message that is no turn of this controller, is not signed, or
 // waits for another writer, however it is delivered.
 func TestWhatIsNoTurnOfThisWriter(t *testing.T) {
-	w, m, b := onRecord(t, func(*bustest.Faulty) {})
+	w, m, b := onRecord(t, func(*bustest.Bus) {})
 	w.config.MaxAge = time.Hour
 	of := func(change func(*events.Message)) given {
 		d := given{message: m}
@@ -115,9 +115,9 @@ func TestATurnThatIsNotNewIsLookedInto(t *testing.T) {
 		"begun, announced, without outcome": {ours: true, begun: true, told: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w, m, b := onRecord(t, func(a *bustest.Faulty) { a.LastErr[outcomes] = c.last })
+			w, m, b := onRecord(t, func(a *bustest.Bus) { a.Fail(bustest.Last, c.last, outcomes) })
 			if c.settled {
-				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil || len(b.Puts) != 1 {
+				if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil || b.Count(bustest.Put) != 1 {
 					t.Fatal(err)
 				}
 			}
@@ -151,7 +151,7 @@ func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f
 
 // carrying is onRecord with a door to an API server and a writer that hears itself. It waits until
 // the writer knows what the others have.
-func carrying(t *testing.T, change func(*bustest.Faulty), api roundTrip) (*executor, events.Message, *bustest.Faulty) {
+func carrying(t *testing.T, change func(*bustest.Bus), api roundTrip) (*executor, events.Message, *bustest.Bus) {
 	t.Helper()
 	w, m, b := onRecord(t, change)
 	w.profile = &Profile{Name: "rs", Allowed: func(events.Command) bool { return true }}
@@ -178,16 +178,16 @@ func carrying(t *testing.T, change func(*bustest.Faulty), api roundTrip) (*execu
 func TestATurnThatIsGivenUp(t *testing.T) {
 	end := events.Command{Verb: events.VerbDelete, Kind: "pods", Version: "v1", Namespace: "ns", Name: "a", If: &events.If{UID: "u"}}
 	for what, c := range map[string]struct {
-		change func(*bustest.Faulty)
+		change func(*bustest.Bus)
 		taken  bool
 		stops  bool
 		want   string
 		given  bool // up
 	}{
-		"it is carried out":        {func(*bustest.Faulty) {}, true, false, "done", false},
-		"its outcome is not taken": {func(a *bustest.Faulty) { a.PutErr = bus.ErrTooLarge }, true, false, "later 1s", true},
-		"the writer stops":         {func(*bustest.Faulty) {}, true, true, "later 0s", true},
-		"it is lost":               {func(*bustest.Faulty) {}, false, false, "", true},
+		"it is carried out":        {func(*bustest.Bus) {}, true, false, "done", false},
+		"its outcome is not taken": {func(a *bustest.Bus) { a.Fail(bustest.Put, bus.ErrTooLarge) }, true, false, "later 1s", true},
+		"the writer stops":         {func(*bustest.Bus) {}, true, true, "later 0s", true},
+		"it is lost":               {func(*bustest.Bus) {}, false, false, "", true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -217,7 +217,7 @@ func TestATurnThatIsGivenUp(t *testing.T) {
 // A writer that stops meanwhile does not go on with a turn that another one may have.
 func TestAnUncertainTurnEndsWithTheWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, m, _ := onRecord(t, func(*bustest.Faulty) {})
+		w, m, _ := onRecord(t, func(*bustest.Bus) {})
 		for range 4 {
 			listen(w.inFlight, claim.Interval)
 		}
@@ -257,7 +257,7 @@ func TestWhetherATurnWasBegun(t *testing.T) {
 
 // A turn without a free slot when the writer stops is handed back at once.
 func TestATurnThatWaitsIsHandedBack(t *testing.T) {
-	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
+	w, m, _ := onRecord(t, func(*bustest.Bus) {})
 	w.slots = make(chan struct{}) // none is free
 	reading, stop := context.WithCancel(t.Context())
 	stop()
@@ -281,17 +281,17 @@ func (a answeredAs) Term(why string)              { *a.how = "term: " + why }
 
 // A panic of the writer is the outcome of the turn that caused it, if the outcome has a subject.
 func TestAFaultIsAnOutcome(t *testing.T) {
-	w, m, b := onRecord(t, func(*bustest.Faulty) {})
+	w, m, b := onRecord(t, func(*bustest.Bus) {})
 	strange := m
 	strange.Subject = "x"
-	if got := howIsAnswered(w.panicked(t.Context(), strange, "boom", nil)); got != "term: the writer has a fault: boom" || len(b.Puts) > 0 {
-		t.Errorf("a message that is no turn is answered %q, with %d outcomes; want a term, and none", got, len(b.Puts))
+	if got := howIsAnswered(w.panicked(t.Context(), strange, "boom", nil)); got != "term: the writer has a fault: boom" || b.Count(bustest.Put) > 0 {
+		t.Errorf("a message that is no turn is answered %q, with %d outcomes; want a term, and none", got, b.Count(bustest.Put))
 	}
-	b.PutErr = bus.ErrTooLarge
+	b.Fail(bustest.Put, bus.ErrTooLarge)
 	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "later 1s" {
 		t.Errorf("a turn whose outcome is too large is answered %q, want \"later 1s\"", got)
 	}
-	b.PutErr = nil
+	b.Fail(bustest.Put, nil)
 	if got := howIsAnswered(w.panicked(t.Context(), m, "boom", nil)); got != "term: the writer has a fault: boom" {
 		t.Errorf("a turn that panics is answered %q, want a term that says so", got)
 	}
@@ -303,7 +303,7 @@ func TestAFaultIsAnOutcome(t *testing.T) {
 // An outcome is signed under an id that is the same for every writer; a broken promise raises an
 // alarm.
 func TestAnOutcomeIsSigned(t *testing.T) {
-	w, m, b := onRecord(t, func(*bustest.Faulty) {})
+	w, m, b := onRecord(t, func(*bustest.Bus) {})
 	keys, err := sign.ProvideFrom(t.TempDir(), time.Now().Add(-time.Hour))
 	if err != nil {
 		t.Fatal(err)
@@ -319,11 +319,16 @@ func TestAnOutcomeIsSigned(t *testing.T) {
 	m.Time = time.Unix(1234, 5)
 	turn := events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite, Commands: make([]events.Command, 3)}
 	results := []events.Result{{Status: events.Refused, Reason: plan.NotPromised}, {Command: 1, Status: events.Applied}, {Command: 2, Status: events.Failed, Reason: plan.Redacted}}
+	var storedAs string
+	b.OnPut = func(ctx context.Context, m events.Message, id string) (uint64, error) {
+		storedAs = id
+		return b.Bus.Put(ctx, m, id)
+	}
 	if err := w.storeOutcome(t.Context(), m, turn, results); err != nil {
 		t.Fatal(err)
 	}
-	if b.IDs[0] != "TURN_rs:1:1234000000005" {
-		t.Errorf("the message ID of the outcome is %s, want TURN_rs:1:1234000000005", b.IDs[0])
+	if storedAs != "TURN_rs:1:1234000000005" {
+		t.Errorf("the message ID of the outcome is %s, want TURN_rs:1:1234000000005", storedAs)
 	}
 	last, _, err := b.Bus.Last(t.Context(), subject.OutcomeStream("rs"), subject.Outcome("rs", events.LaneWrite, web))
 	if err != nil || trust.Outcome(last) != nil {
@@ -370,7 +375,7 @@ func TestWhichOutcomesCount(t *testing.T) {
 		"not signed, and nothing was then":     {nil, Config{Sign: signer, Turns: later}, false, true},
 		"stored before the turn in this place": {nil, Config{}, true, false},
 	} {
-		w, m, _ := onRecord(t, func(*bustest.Faulty) {})
+		w, m, _ := onRecord(t, func(*bustest.Bus) {})
 		w.time.busReading, w.time.localReading, w.config.Sign = time.Now(), time.Now(), c.by
 		if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: web, Lane: events.LaneWrite}, nil); err != nil {
 			t.Fatal(err)
@@ -409,7 +414,7 @@ func TestWhichHeartbeatsAreToBeSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _, b := onRecord(t, func(*bustest.Faulty) {})
+	_, _, b := onRecord(t, func(*bustest.Bus) {})
 	for what, c := range map[string]struct {
 		config           Config
 		signed, unsigned bool

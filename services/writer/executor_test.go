@@ -15,13 +15,14 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 	"github.com/millrace/millrace/services/writer/kindlog"
 	"github.com/millrace/millrace/services/writer/plan"
 )
@@ -39,7 +40,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		"of an earlier one":   {0, "", false},
 		"one that is no JSON": {1, "{", false},
 	} {
-		w, m, b := onRecord(t, func(*bustest.Faulty) {})
+		w, m, b := onRecord(t, func(*bustest.Bus) {})
 		o, err := events.EncodeJSON(events.Outcome{Controller: "rs", Key: key, Lane: events.LaneWrite, Turn: c.turn}, events.Trace{})
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,7 @@ func TestWhichOutcomesSettleATurn(t *testing.T) {
 		}
 	}
 	right := events.Outcome{Turn: 1, Decided: time.Now().Add(time.Hour)}
-	_, m, _ := onRecord(t, func(*bustest.Faulty) {})
+	_, m, _ := onRecord(t, func(*bustest.Bus) {})
 	if !replaces(m, right) {
 		t.Error("an outcome that was decided at another time is of the turn")
 	}
@@ -120,7 +121,7 @@ func TestHowOldATurnIs(t *testing.T) {
 func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := events.Key{Namespace: "ns", Name: "web"}
-		w, m, b := onRecord(t, func(*bustest.Faulty) {})
+		w, m, b := onRecord(t, func(*bustest.Bus) {})
 		turn := events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}
 		held := true
 		goes := w.untilOutcome(t.Context(), m, turn, func() bool { return held })
@@ -146,7 +147,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 		if w.untilOutcome(t.Context(), m, turn, func() bool { return held })() {
 			t.Error("the turn goes on although another writer has it")
 		}
-		b.LastErr[subject.OutcomeStream("rs")] = away
+		b.Fail(bustest.Last, away, subject.OutcomeStream("rs"))
 		if !w.untilOutcome(t.Context(), m, turn, func() bool { return true })() {
 			t.Error("the turn ends although its outcome cannot be looked up")
 		}
@@ -155,7 +156,7 @@ func TestATurnIsGoneOnWithUnlessItHasItsOutcome(t *testing.T) {
 
 // A turn must fit the current epochs and its object's current state.
 func TestWhyATurnIsRefused(t *testing.T) {
-	w, m, b := onRecord(t, func(*bustest.Faulty) {})
+	w, m, b := onRecord(t, func(*bustest.Bus) {})
 	w.config.MaxAge = time.Hour
 	w.time.busReading, w.time.localReading = time.Now(), time.Now()
 	if err := b.EnsureKind(t.Context(), kinds.Pods.Kind); err != nil {
@@ -185,7 +186,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 		"a kind without a stream":              {unwatched, nil, "", nil},
 		"a key that is no object":              {nowhere, away, "", nil},
 	} {
-		b.LastErr[log] = c.last
+		b.Fail(bustest.Last, c.last, log)
 		refused, _, err := w.refusal(t.Context(), m, c.turn)
 		if !errors.Is(err, c.err) || refused.Reason != c.refused {
 			t.Errorf("%s: the turn is refused with %+v, %v; want %q, %v", what, refused, err, c.refused, c.err)
@@ -198,7 +199,7 @@ func TestWhyATurnIsRefused(t *testing.T) {
 	}
 	rests := turn
 	rests.Seen = events.Position{"pods": 1}
-	b.StateErr = away
+	b.Fail(bustest.StreamState, away)
 	if _, _, err := w.refusal(t.Context(), m, rests); !errors.Is(err, away) {
 		t.Errorf("a turn whose epoch cannot be looked up: %v, want the error of the bus", err)
 	}
@@ -224,7 +225,7 @@ func howIsAnswered(answer func(bus.Delivery)) (how string) {
 
 // A turn that cannot be carried out is redelivered after a second, or at once if the writer stops.
 func TestHowATurnIsPutOff(t *testing.T) {
-	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
+	w, m, _ := onRecord(t, func(*bustest.Bus) {})
 	if got := howIsAnswered(w.handBack(m, away)); got != "later 1s" {
 		t.Errorf("a turn that is put off is answered %q, want \"later 1s\"", got)
 	}
@@ -243,7 +244,7 @@ func TestHowATurnIsPutOff(t *testing.T) {
 // A refused turn is answered after its outcome is stored, and is redelivered if that fails.
 func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
-	w, m, b := onRecord(t, func(*bustest.Faulty) {})
+	w, m, b := onRecord(t, func(*bustest.Bus) {})
 	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); !strings.HasPrefix(got, "term: ") {
 		t.Errorf("a damaged turn is answered %q, want a term", got)
 	}
@@ -252,32 +253,39 @@ func TestARefusedTurnHasItsOutcome(t *testing.T) {
 	if err != nil || !ok || events.DecodeJSON(last, &o) != nil || o.Turn != 1 || len(o.Results) != 1 || o.Results[0].Reason != "Damaged" {
 		t.Errorf("the outcome of a damaged turn is %+v (%t, %v), want Damaged", o, ok, err)
 	}
-	b.PutErr = bus.ErrTooLarge
-	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); got != "later 1s" || len(b.Puts) != 2 {
-		t.Errorf("a damaged turn whose outcome is too large is answered %q after %d tries, want \"later 1s\" after 1", got, len(b.Puts)-1)
+	b.Fail(bustest.Put, bus.ErrTooLarge)
+	if got := howIsAnswered(w.refuseMessage(t.Context(), m, events.LaneWrite, key, events.ErrDamaged)); got != "later 1s" || b.Count(bustest.Put) != 2 {
+		t.Errorf("a damaged turn whose outcome is too large is answered %q after %d tries, want \"later 1s\" after 1", got, b.Count(bustest.Put)-1)
 	}
-	b.PutErr = bus.ErrClosed
-	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || len(b.Puts) != 3 {
-		t.Errorf("on a bus that is closed: %v, after %d tries", err, len(b.Puts)-2)
+	b.Fail(bustest.Put, bus.ErrClosed)
+	if err := w.storeOutcome(t.Context(), m, events.Turn{Controller: "rs", Key: key, Lane: events.LaneWrite}, nil); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "store the outcome of turn 1 of rs") || b.Count(bustest.Put) != 3 {
+		t.Errorf("on a bus that is closed: %v, after %d tries", err, b.Count(bustest.Put)-2)
 	}
 }
 
 // A writer retries to store an outcome until the bus takes it or the writer stops.
 func TestAnOutcomeIsStoredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, m, b := onRecord(t, func(a *bustest.Faulty) { a.PutErr = away })
+		w, m, b := onRecord(t, func(a *bustest.Bus) { a.Fail(bustest.Put, away) })
 		turn := events.Turn{Controller: "rs", Key: events.Key{Namespace: "ns", Name: "web"}, Lane: events.LaneWrite, Kind: "pods", UID: "u", ResourceVersion: "5"}
+		var last events.Message
+		b.OnPut = func(ctx context.Context, m events.Message, id string) (uint64, error) {
+			last = m
+			return b.Bus.Put(ctx, m, id)
+		}
 		done := make(chan error, 1)
 		go func() { done <- w.storeOutcome(t.Context(), m, turn, nil) }()
 		time.Sleep(20 * time.Second) // virtual
-		if tries := b.Takes(); tries < 10 || tries > 60 {
+		tries := b.Count(bustest.Put)
+		b.Fail(bustest.Put, nil)
+		if tries < 10 || tries > 60 {
 			t.Errorf("the outcome was stored in %d tries within 20 s, want 10 to 60", tries)
 		}
 		if err := <-done; err != nil {
 			t.Errorf("storing an outcome that the bus took in the end: %v, want no error", err)
 		}
 		var o events.Outcome
-		if err := events.DecodeJSON(b.Puts[len(b.Puts)-1], &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
+		if err := events.DecodeJSON(last, &o); err != nil || o.UID != "u" || o.ResourceVersion != "5" {
 			t.Errorf("the outcome is %+v, %v", o, err)
 		}
 		turn.Epochs = events.Epochs{"pods": 3} // not the epoch of the outcome
@@ -285,10 +293,10 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		var other events.Outcome
-		if err := events.DecodeJSON(b.Puts[len(b.Puts)-1], &other); err != nil || other.Turn != 1 || other.UID != "" || other.ResourceVersion != "" {
+		if err := events.DecodeJSON(last, &other); err != nil || other.Turn != 1 || other.UID != "" || other.ResourceVersion != "" {
 			t.Errorf("in another epoch the outcome is %+v, %v", other, err)
 		}
-		b.PutErr = away
+		b.Fail(bustest.Put, away)
 		began := time.Now()
 		if err := w.storeOutcome(t.Context(), m, turn, nil); !errors.Is(err, away) || time.Since(began) < outcomePatience/2 || time.Since(began) > 2*outcomePatience {
 			t.Errorf("an outcome that the bus does not take ends after %v with %v", time.Since(began), err)
@@ -298,13 +306,13 @@ func TestAnOutcomeIsStoredAgain(t *testing.T) {
 
 // The epochs of an outcome are those of the kinds that it changed, and of its turn's object.
 func TestWhichEpochsAnOutcomeTells(t *testing.T) {
-	mark := bustest.MarkOf("3", 0)
+	mark := podlog.MarkOf("3", 0)
 	mark.Epoch = 7
-	b := bustest.Recorded(t, mark)
+	b := podlog.Recorded(t, mark)
 	w := anExecutor(t)
 	w.config.Bus, w.epochs = b, kindlog.NewEpochs(b)
 	result := func(version string) []events.Result {
-		return []events.Result{{Ref: bustest.PodRef("a"), Version: version}, {Ref: bustest.PodRef("b"), Version: version}}
+		return []events.Result{{Ref: podlog.PodRef("a"), Version: version}, {Ref: podlog.PodRef("b"), Version: version}}
 	}
 	for what, c := range map[string]struct {
 		turn    events.Turn
@@ -371,7 +379,7 @@ func TestDefaultsOfAWriter(t *testing.T) {
 
 // A writer takes no turns while it leaves them to others; it gives up those that it has, once.
 func TestTurnsThatAreLeftToOthers(t *testing.T) {
-	s := newShare(bustest.Recorded(t), membership.Config{ID: "a"})
+	s := newShare(podlog.Recorded(t), membership.Config{ID: "a"})
 	first, takes := s.turnContext(t.Context())
 	again, _ := s.turnContext(t.Context())
 	if !takes || first != again || first.Err() != nil || s.redeliveryDelay() != 0 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/stream/embedded"
 
@@ -95,21 +96,6 @@ func (s *scene) live(n int) time.Duration {
 	return took[n-1]
 }
 
-// witnessed is a bus that counts the past turns that it delivers to a writer.
-type witnessed struct {
-	bus.Bus
-	past atomic.Int64
-}
-
-func (w *witnessed) Work(ctx context.Context, job bus.Work, handle func(bus.Delivery)) error {
-	return w.Bus.Work(ctx, job, func(d bus.Delivery) {
-		if _, _, key, err := subject.ParseTurn(d.Message().Subject); err == nil && strings.HasPrefix(key.Name, "past-") {
-			w.past.Add(1)
-		}
-		handle(d)
-	})
-}
-
 // attached waits until the writers' consumer has passed the past turns.
 func (s *scene) attached() {
 	s.Helper()
@@ -140,13 +126,21 @@ func TestRedeliveryOfEverything(t *testing.T) {
 			eventually.True(s, eventually.Long, "age", func() bool { return time.Since(stored) > since+time.Second })
 			forget(s)
 			before := s.outcomes()
-			line := &witnessed{Bus: s.bus}
+			line, past := bustest.Wrap(s.bus), new(atomic.Int64) // past turns that are delivered
+			line.OnWork = func(ctx context.Context, job bus.Work, handle func(bus.Delivery)) error {
+				return s.bus.Work(ctx, job, func(d bus.Delivery) {
+					if _, _, key, err := subject.ParseTurn(d.Message().Subject); err == nil && strings.HasPrefix(key.Name, "past-") {
+						past.Add(1)
+					}
+					handle(d)
+				})
+			}
 			s.writer(func(c *writer.Config) { c.Bus, c.Since = line, since })
 			s.attached() // else new turns may be too old by then
 			if longest := s.live(50); longest > 2*time.Second {
 				t.Errorf("a live turn took %v", longest)
 			}
-			if handed := line.past.Load(); handed > int64(*historical)/50 {
+			if handed := past.Load(); handed > int64(*historical)/50 {
 				t.Errorf("%d turns of the past were handed out before what is live", handed)
 			}
 			if got := s.outcomes() - before; got != 50 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sleep"
@@ -76,22 +77,11 @@ func TestWhatIsInFlightIsSaid(t *testing.T) {
 	})
 }
 
-// mute is a bus on which Listen fails.
-type mute struct {
-	bus.Bus
-	tries atomic.Int32
-}
-
-func (m *mute) Listen(context.Context, string, func([]byte)) error {
-	m.tries.Add(1)
-	return away
-}
-
 // A writer that cannot listen for the others retries at intervals, and counts their heartbeats
 // meanwhile as missed.
 func TestAWriterThatCannotHear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &mute{Bus: memory.New(memory.Options{})}
+		b := bustest.Wrap(memory.New(memory.Options{})).Fail(bustest.Listen, away)
 		defer b.Bus.Close()
 		f := newInFlightTurns("a", newMetrics())
 		ctx, stop := context.WithCancel(t.Context())
@@ -100,7 +90,7 @@ func TestAWriterThatCannotHear(t *testing.T) {
 		time.Sleep(10*claim.Interval + claim.Interval/2) // virtual
 		stop()
 		<-ended
-		if n := b.tries.Load(); n != 11 {
+		if n := b.Count(bustest.Listen); n != 11 {
 			t.Errorf("in ten intervals it tries %d times", n)
 		}
 		stored := time.Now()

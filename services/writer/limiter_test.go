@@ -5,14 +5,13 @@ import (
 	"errors"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
@@ -106,19 +105,6 @@ func TestAPersonApprovesHeldWrites(t *testing.T) {
 	}
 }
 
-// unread is a bus whose outcomes cannot be followed for some tries.
-type unread struct {
-	bus.Bus
-	tries atomic.Int32
-}
-
-func (u *unread) Follow(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
-	if stream == subject.OutcomeStream(controller) && u.tries.Add(-1) >= 0 {
-		return errors.New("away")
-	}
-	return u.Bus.Follow(ctx, stream, from, handle)
-}
-
 // A turn that a limit is about is not carried out before the outcomes are counted.
 func TestALimitedTurnWaitsForTheCount(t *testing.T) {
 	t.Parallel()
@@ -128,12 +114,18 @@ func TestALimitedTurnWaitsForTheCount(t *testing.T) {
 	s.outcome("web")
 	stop()
 
-	u := &unread{Bus: s.bus}
-	u.tries.Store(2)
+	b := s.bus
+	u, outcomes := bustest.Wrap(b), subject.OutcomeStream(controller)
+	u.OnFollow = func(ctx context.Context, stream string, from uint64, handle func([]events.Message) error) error {
+		if stream == outcomes && u.Count(bustest.Follow, outcomes) <= 2 {
+			return errors.New("away")
+		}
+		return b.Follow(ctx, stream, from, handle)
+	}
 	s.bus = u
 	s.writer(limited(s))
 	s.store("next", nil, creates("next", 1)...)
-	if applied, held := heldIn(s.outcome("next")); applied != 0 || held != 1 || u.tries.Load() >= 0 {
-		t.Errorf("%d are applied and %d held, with %d tries left", applied, held, u.tries.Load())
+	if applied, held := heldIn(s.outcome("next")); applied != 0 || held != 1 || u.Count(bustest.Follow, outcomes) <= 2 {
+		t.Errorf("%d are applied and %d held, after %d tries", applied, held, u.Count(bustest.Follow, outcomes))
 	}
 }

@@ -16,12 +16,13 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer/claim"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 	"github.com/millrace/millrace/services/writer/kindlog"
 )
 
@@ -30,7 +31,7 @@ var away = errors.New("away")
 // The clock of the bus goes on from its last answer, timed by when the request was sent.
 func TestTheClockOfTheBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bustest.Faulty{Bus: bustest.Recorded(t), StateErr: away}
+		b := bustest.Wrap(podlog.Recorded(t)).Fail(bustest.StreamState, away)
 		var clock busTime
 		if err := clock.read(t.Context(), b, "TURNS"); !errors.Is(err, away) || clock.known() {
 			t.Errorf("the clock of a bus that does not answer: %v, known: %t; want the error, and not known", err, clock.known())
@@ -38,7 +39,7 @@ func TestTheClockOfTheBus(t *testing.T) {
 		if err := clock.begin(t.Context(), b, "TURNS", slog.New(slog.DiscardHandler)); !errors.Is(err, away) {
 			t.Errorf("begin with a bus that does not answer: %v, want its error", err)
 		}
-		b.StateErr = nil
+		b.Fail(bustest.StreamState, nil)
 		stream := subject.TurnStream("rs")
 		if err := clock.read(t.Context(), b, stream); err != nil || !clock.known() {
 			t.Errorf("a clock that answers is not read: %v", err)
@@ -48,11 +49,15 @@ func TestTheClockOfTheBus(t *testing.T) {
 		if went := clock.now().Sub(before); went != time.Minute {
 			t.Errorf("in a minute it went on by %v", went)
 		}
-		b.StateErr = context.DeadlineExceeded
-		began, done := time.Now(), make(chan error)
-		go func() {
-			done <- clock.begin(t.Context(), &late{b, began.Add(time.Second)}, stream, slog.New(slog.DiscardHandler))
-		}()
+		b.Fail(bustest.StreamState, context.DeadlineExceeded)
+		late, from, done := bustest.Wrap(b.Bus), time.Now().Add(time.Second), make(chan error)
+		late.OnStreamState = func(ctx context.Context, stream string) (bus.State, error) {
+			if time.Sleep(100 * time.Millisecond); time.Now().Before(from) { // virtual
+				return bus.State{}, context.DeadlineExceeded
+			}
+			return b.Bus.StreamState(ctx, stream)
+		}
+		go func() { done <- clock.begin(t.Context(), late, stream, slog.New(slog.DiscardHandler)) }()
 		if err := <-done; err != nil {
 			t.Errorf("a bus that answers late: %v", err)
 		}
@@ -62,19 +67,6 @@ func TestTheClockOfTheBus(t *testing.T) {
 			t.Errorf("begin with an ended context: %v, want DeadlineExceeded", err)
 		}
 	})
-}
-
-// late is a bus that answers requests for stream states from a given time on.
-type late struct {
-	*bustest.Faulty
-	from time.Time
-}
-
-func (l *late) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	if time.Sleep(100 * time.Millisecond); time.Now().Before(l.from) { // virtual
-		return bus.State{}, context.DeadlineExceeded
-	}
-	return l.Bus.StreamState(ctx, stream)
 }
 
 func TestWhatIsInFlightIsTold(t *testing.T) {
@@ -197,7 +189,7 @@ func TestATurnIsWhatItsSubjectSays(t *testing.T) {
 }
 
 // onRecord returns an executor and a recorded turn.
-func onRecord(t *testing.T, change func(*bustest.Faulty)) (*executor, events.Message, *bustest.Faulty) {
+func onRecord(t *testing.T, change func(*bustest.Bus)) (*executor, events.Message, *bustest.Bus) {
 	t.Helper()
 	w := anExecutor(t)
 	key := events.Key{Namespace: "ns", Name: "web"}
@@ -214,7 +206,7 @@ func onRecord(t *testing.T, change func(*bustest.Faulty)) (*executor, events.Mes
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bustest.Faulty{Bus: w.config.Bus, LastErr: map[string]error{}, AtErr: map[string]error{}}
+	b := bustest.Wrap(w.config.Bus)
 	change(b)
 	w.config.Bus, w.metrics, w.epochs, w.config.Clock = b, newMetrics(), kindlog.NewEpochs(b), testingclock.NewFakePassiveClock(time.Now())
 	w.share = newShare(b, membership.Config{ID: "a"})
@@ -227,15 +219,15 @@ func TestWhenATurnIsOver(t *testing.T) {
 	key := events.Key{Namespace: "ns", Name: "web"}
 	outcomes, turns := subject.OutcomeStream("rs"), subject.TurnStream("rs")
 	for what, c := range map[string]struct {
-		change func(*bustest.Faulty)
+		change func(*bustest.Bus)
 		err    error
 	}{
-		"nothing came of it":              {func(*bustest.Faulty) {}, nil},
-		"the outcomes are away":           {func(a *bustest.Faulty) { a.LastErr[outcomes] = away }, away},
-		"the outcome is damaged":          {func(a *bustest.Faulty) { a.LastErr[outcomes] = events.ErrDamaged }, nil},
-		"the turns are away":              {func(a *bustest.Faulty) { a.LastErr[turns] = away }, away},
-		"the turns are damaged":           {func(a *bustest.Faulty) { a.LastErr[turns] = events.ErrDamaged }, nil},
-		"the turn is gone, and not asked": {func(a *bustest.Faulty) { a.AtErr[turns] = away }, nil},
+		"nothing came of it":              {func(*bustest.Bus) {}, nil},
+		"the outcomes are away":           {func(a *bustest.Bus) { a.Fail(bustest.Last, away, outcomes) }, away},
+		"the outcome is damaged":          {func(a *bustest.Bus) { a.Fail(bustest.Last, events.ErrDamaged, outcomes) }, nil},
+		"the turns are away":              {func(a *bustest.Bus) { a.Fail(bustest.Last, away, turns) }, away},
+		"the turns are damaged":           {func(a *bustest.Bus) { a.Fail(bustest.Last, events.ErrDamaged, turns) }, nil},
+		"the turn is gone, and not asked": {func(a *bustest.Bus) { a.Fail(bustest.At, away, turns) }, nil},
 	} {
 		w, m, _ := onRecord(t, c.change)
 		if over, err := w.isSettled(t.Context(), m, events.LaneWrite, key); over || !errors.Is(err, c.err) {
@@ -243,16 +235,16 @@ func TestWhenATurnIsOver(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		change func(*bustest.Faulty)
+		change func(*bustest.Bus)
 		at     time.Duration
 		gone   bool
 		err    error
 	}{
-		"it is there":         {func(*bustest.Faulty) {}, 0, false, nil},
-		"another is there":    {func(*bustest.Faulty) {}, time.Second, true, nil},
-		"it cannot be read":   {func(a *bustest.Faulty) { a.AtErr[turns] = events.ErrDamaged }, 0, false, nil},
-		"the stream is away":  {func(a *bustest.Faulty) { a.AtErr[turns] = away }, 0, false, away},
-		"its time is another": {func(*bustest.Faulty) {}, -1, true, nil},
+		"it is there":         {func(*bustest.Bus) {}, 0, false, nil},
+		"another is there":    {func(*bustest.Bus) {}, time.Second, true, nil},
+		"it cannot be read":   {func(a *bustest.Bus) { a.Fail(bustest.At, events.ErrDamaged, turns) }, 0, false, nil},
+		"the stream is away":  {func(a *bustest.Bus) { a.Fail(bustest.At, away, turns) }, 0, false, away},
+		"its time is another": {func(*bustest.Bus) {}, -1, true, nil},
 	} {
 		w, m, _ := onRecord(t, c.change)
 		m.Time = m.Time.Add(c.at)
@@ -260,7 +252,7 @@ func TestWhenATurnIsOver(t *testing.T) {
 			t.Errorf("%s: the turn is lost: %t, %v; want %t, %v", what, gone, err, c.gone, c.err)
 		}
 	}
-	w, m, _ := onRecord(t, func(*bustest.Faulty) {})
+	w, m, _ := onRecord(t, func(*bustest.Bus) {})
 	m.Sequence = 9
 	if gone, err := w.isLost(t.Context(), m); !gone || err != nil {
 		t.Errorf("one that is not there is gone: %t, %v", gone, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/servicetest"
@@ -362,37 +363,15 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 	}
 }
 
-// failing is a bus on which one operation fails.
-type failing struct {
-	bus.Bus
-	streams, clock, work error
-}
-
 var errDown = errors.New("the disk is full")
-
-func (f failing) EnsureController(ctx context.Context, name string) error {
-	return cmp.Or(f.streams, f.Bus.EnsureController(ctx, name))
-}
-
-func (f failing) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	state, err := f.Bus.StreamState(ctx, stream)
-	return state, cmp.Or(f.clock, err)
-}
-
-func (f failing) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
-	if f.work != nil {
-		return f.work
-	}
-	return f.Bus.Work(ctx, w, handle)
-}
 
 // A writer that cannot use the bus ends with the reason, and its health check reports it.
 func TestAWriterEndsWithoutItsBus(t *testing.T) {
 	t.Parallel()
-	for want, f := range map[string]failing{
-		"make the streams of " + controller: {streams: errDown}, "read the clock of the bus": {clock: errDown}, "read turns": {work: errDown},
+	for want, fails := range map[string]bustest.Call{
+		"make the streams of " + controller: bustest.EnsureController, "read the clock of the bus": bustest.StreamState, "read turns": bustest.Work,
 	} {
-		f.Bus = memory.New(memory.Options{})
+		f := bustest.Wrap(memory.New(memory.Options{})).Fail(fails, errDown)
 		service, err := writer.New(writer.Config{REST: &rest.Config{Host: "http://api.invalid"}, Bus: f, Mode: writer.Off, Controllers: []writer.Profile{{Name: controller}}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -403,7 +382,7 @@ func TestAWriterEndsWithoutItsBus(t *testing.T) {
 		if err := service.Checks()["writer"](); err == nil || want != "read turns" && !errors.Is(err, errDown) {
 			t.Errorf("%s: and then it is ready, or says %v", want, err)
 		}
-		_ = f.Bus.Close()
+		_ = f.Close()
 	}
 }
 
@@ -421,46 +400,31 @@ func TestAWriterIsReadyWhileItTakesTurns(t *testing.T) {
 	}
 }
 
-// asking is a bus that records how turns are requested, and counts the requests for where the
-// log of pods stands.
-type asking struct {
-	bus.Bus
-	works chan bus.Work
-	pods  atomic.Int64
-}
-
-func (a *asking) Work(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
-	select {
-	case a.works <- w:
-	default:
-	}
-	return a.Bus.Work(ctx, w, handle)
-}
-
-func (a *asking) StreamState(ctx context.Context, stream string) (bus.State, error) {
-	if stream == subject.LogStream(kinds.Pods.Name) {
-		a.pods.Add(1)
-	}
-	return a.Bus.StreamState(ctx, stream)
-}
-
 // The writer takes twice as many turns as it carries out at a time, and keeps the epochs that they
 // rest on up to date.
 func TestHowTurnsAreTaken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	line := &asking{Bus: s.bus, works: make(chan bus.Work, 1)}
+	line, works := bustest.Wrap(s.bus), make(chan bus.Work, 1)
+	line.OnWork = func(ctx context.Context, w bus.Work, handle func(bus.Delivery)) error {
+		select {
+		case works <- w:
+		default:
+		}
+		return s.bus.Work(ctx, w, handle)
+	}
 	s.writer(func(c *writer.Config) {
 		c.Bus, c.Since, c.Concurrent = line, time.Minute, map[string]int{controller: 3}
 	})
-	if w := <-line.works; w.Stream != subject.TurnStream(controller) || w.Durable != "writer" || w.AckWait != claim.AckWait || w.MaxPending != 6 || w.Since != time.Minute || w.Known == nil {
+	if w := <-works; w.Stream != subject.TurnStream(controller) || w.Durable != "writer" || w.AckWait != claim.AckWait || w.MaxPending != 6 || w.Since != time.Minute || w.Known == nil {
 		t.Errorf("turns are asked for as %+v", w)
 	}
 	s.must(s.bus.EnsureKind(t.Context(), kinds.Pods.Kind))
 	s.store("web", func(t *events.Turn) { t.Seen = events.Position{kinds.Pods.Name: 1} }, creates("web", 1)...)
 	s.outcome("web")
-	before := line.pods.Load()
-	eventually.True(s, eventually.Long, "look at the epoch of pods", func() bool { return line.pods.Load() > before+1 })
+	log := subject.LogStream(kinds.Pods.Name)
+	before := line.Count(bustest.StreamState, log)
+	eventually.True(s, eventually.Long, "look at the epoch of pods", func() bool { return line.Count(bustest.StreamState, log) > before+1 })
 }
 
 // The writer finishes its turns in flight when it stops, if that does not take too long.

@@ -1,9 +1,7 @@
 package writer_test
 
 import (
-	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,36 +9,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
-	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/writer"
 )
-
-// counted is a bus that counts combined lookups of objects, and can fail them.
-type counted struct {
-	bus.Bus
-	asked  atomic.Int64
-	broken bool
-}
-
-func (c *counted) LastOf(ctx context.Context, stream string, subjects []string) (map[string]events.Message, error) {
-	c.asked.Add(1)
-	if c.broken {
-		return nil, errors.New("no answer")
-	}
-	return c.Bus.LastOf(ctx, stream, subjects)
-}
 
 // The writer compares a turn's objects with the state, with one lookup per kind. An object that is
 // gone or cannot be read is unknown, and its command is stale.
 func TestWhatATurnChangesIsHeldAgainstTheState(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {
-		broken bool
+		broken error
 		known  map[string]types.UID
 	}{
-		"as it is":            {false, map[string]types.UID{"web-1": "u1", "web-2": "u2", "web-3": "", "web-4": ""}},
-		"the state is silent": {true, map[string]types.UID{"web-1": "", "web-2": "", "web-3": "", "web-4": ""}},
+		"as it is":            {nil, map[string]types.UID{"web-1": "u1", "web-2": "u2", "web-3": "", "web-4": ""}},
+		"the state is silent": {errors.New("no answer"), map[string]types.UID{"web-1": "", "web-2": "", "web-3": "", "web-4": ""}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newScene(t)
@@ -54,7 +37,7 @@ func TestWhatATurnChangesIsHeldAgainstTheState(t *testing.T) {
 			stand("web-1", "u1", events.Is)
 			stand("web-2", "u2", events.Is)
 			stand("web-3", "u3", events.Gone)
-			line := &counted{Bus: s.bus, broken: c.broken}
+			line := bustest.Wrap(s.bus).Fail(bustest.LastOf, c.broken)
 			s.writer(func(w *writer.Config) {
 				w.Bus = line
 				w.Controllers[0].Fits = func(_ events.Turn, _ func() metav1.Object, read func(events.Ref) metav1.Object) func(events.Command) error {
@@ -84,7 +67,7 @@ func TestWhatATurnChangesIsHeldAgainstTheState(t *testing.T) {
 					t.Errorf("command %d: %+v", i, r)
 				}
 			}
-			if asked := line.asked.Load(); asked != 1 || len(o.Results) != len(updates) {
+			if asked := line.Count(bustest.LastOf); asked != 1 || len(o.Results) != len(updates) {
 				t.Errorf("the state was asked %d times for %d results", asked, len(o.Results))
 			}
 		})

@@ -338,7 +338,7 @@ var layers = []Layer{
 		Name: "the writer's side of the bus (L3)", Packages: []string{"services/writer/announce", "services/writer/kindlog", "services/writer/limiter"},
 		May: list(vocabulary, apiTypes, instruments, kit, []string{
 			"k8s.io/utils/clock/...", "pkg/events/bus", "pkg/events/storageepoch", "pkg/events/stream/memory", "pkg/events/trace",
-			"services/writer/internal/bustest", "services/writer/limits", "services/writer/plan",
+			"services/writer/internal/podlog", "services/writer/limits", "services/writer/plan",
 		}),
 		Because: "what a writer knows before a request, and what it tells of one, is on the bus; only the door asks the API server",
 	},

@@ -6,37 +6,24 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 )
 
-// lossy is a bus that fails to publish while it is down.
-type lossy struct {
-	bus.Bus
-	down atomic.Bool
-}
-
-func (l *lossy) Broadcast(topic string, data []byte) error {
-	if l.down.Load() {
-		return errors.New("no connection")
-	}
-	return l.Bus.Broadcast(topic, data)
-}
-
 // crying returns an announcer whose writes wait for a watcher without limit, and the messages that
 // it sends.
-func crying(t *testing.T) (c *Announcer, b *lossy, writes chan trace.Write, rolls chan trace.Roll) {
+func crying(t *testing.T) (c *Announcer, b *bustest.Bus, writes chan trace.Write, rolls chan trace.Roll) {
 	t.Helper()
-	b = &lossy{Bus: memory.New(memory.Options{})}
+	b = bustest.Wrap(memory.New(memory.Options{}))
 	t.Cleanup(func() { _ = b.Close() })
 	c = New(Config{Bus: b, ID: "w", Log: slog.New(slog.DiscardHandler), Trace: tracetest.New().Tracer("writer", trace.Options{})})
 	c.ackTimeout = time.Hour
@@ -157,10 +144,10 @@ func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
 	if w := <-writes; w.ID != "ended" || w.Begins || w.Writer != "w" {
 		t.Errorf("the announcement is %+v, want the end of the write ended by w", w)
 	}
-	b.down.Store(true)
+	b.Fail(bustest.Broadcast, errors.New("no connection"))
 	c.announce(t.Context(), trace.Write{ID: "unsaid", UID: "u", Version: "7"})
 	c.sendInFlight()
-	b.down.Store(false)
+	b.Fail(bustest.Broadcast, nil)
 	if w := <-writes; w.ID != "unsaid" || w.Version != "7" {
 		t.Errorf("the announcement is %+v, want that of unsaid, at version 7", w)
 	}
@@ -180,19 +167,12 @@ func TestTheRollNamesWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// words is a bus that records what is published, or refuses it.
-type words struct {
-	bus.Bus
-	down bool
-	said [][]byte
-}
-
-func (w *words) Broadcast(_ string, data []byte) error {
-	if w.down {
-		return errors.New("away")
-	}
-	w.said = append(w.said, data)
-	return nil
+// recording returns a bus that records what is published instead of sending it.
+func recording(said *[][]byte) *bustest.Bus {
+	return &bustest.Bus{OnBroadcast: func(_ string, data []byte) error {
+		*said = append(*said, data)
+		return nil
+	}}
 }
 
 func telling(b bus.Bus) *Announcer {
@@ -203,7 +183,7 @@ func telling(b bus.Bus) *Announcer {
 // write that cannot be announced.
 func TestForHowLongAWriteWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &words{}
+		b := recording(new([][]byte))
 		c := telling(b)
 		took := func(w trace.Write) time.Duration {
 			began := time.Now()
@@ -215,7 +195,7 @@ func TestForHowLongAWriteWaits(t *testing.T) {
 		}
 		other := begins("three")
 		other.About.Kind = kinds.ReplicaSets.Name
-		b.down = true
+		b.Fail(bustest.Broadcast, errors.New("away"))
 		if waited := took(other); waited != 0 {
 			t.Errorf("one of which no watcher can be told waits %v", waited)
 		}
@@ -226,7 +206,8 @@ func TestForHowLongAWriteWaits(t *testing.T) {
 // The announcer keeps a bounded number of answers that the bus does not take; their writes stay in
 // flight until it does. The roll names the writes in flight in order.
 func TestAnswersThatAreNotTaken(t *testing.T) {
-	b := &words{down: true}
+	var said [][]byte
+	b := recording(&said).Fail(bustest.Broadcast, errors.New("away"))
 	c := telling(b)
 	for i := range 1025 {
 		w := begins(fmt.Sprint("write-", i))
@@ -241,26 +222,15 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	if len(c.unsent) != 1024 || len(c.open) != 1024 {
 		t.Errorf("while the bus is away %d answers are kept, and %d writes are under way; want 1024 and 1024", len(c.unsent), len(c.open))
 	}
-	b.down = false
+	b.Fail(bustest.Broadcast, nil)
 	for i := range 20 {
 		c.announceBegin(begins(fmt.Sprint("open-", i)))
 	}
 	c.sendInFlight()
-	roll, ok := trace.DecodeRoll(b.said[len(b.said)-1])
-	if len(b.said) != 1025 || !ok || roll.Writer != "w" || len(roll.Open) != 20 || !slices.IsSorted(roll.Open) || len(c.unsent) != 0 {
-		t.Errorf("when the bus is back %d messages are published, the last one %+v; want 1025, and the 20 open writes in order", len(b.said), roll)
+	roll, ok := trace.DecodeRoll(said[len(said)-1])
+	if len(said) != 1025 || !ok || roll.Writer != "w" || len(roll.Open) != 20 || !slices.IsSorted(roll.Open) || len(c.unsent) != 0 {
+		t.Errorf("when the bus is back %d messages are published, the last one %+v; want 1025, and the 20 open writes in order", len(said), roll)
 	}
-}
-
-// mute is a bus on which Listen fails.
-type mute struct {
-	bus.Bus
-	tries atomic.Int32
-}
-
-func (m *mute) Listen(context.Context, string, func([]byte)) error {
-	m.tries.Add(1)
-	return errors.New("away")
 }
 
 // A writer without traces announces nothing; one that cannot listen for the watchers retries at
@@ -272,14 +242,14 @@ func TestAWriterThatTellsNothing(t *testing.T) {
 	}
 	none.Run(t.Context())
 	synctest.Test(t, func(t *testing.T) {
-		b := &mute{Bus: &words{}}
+		b := recording(new([][]byte)).Fail(bustest.Listen, errors.New("away"))
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { telling(b).Run(ctx); close(ended) }()
 		time.Sleep(10*trace.RollEvery + trace.RollEvery/2) // virtual
 		stop()
 		<-ended
-		if said := len(b.Bus.(*words).said); b.tries.Load() != 11 || said != 11 {
+		if tries, said := b.Count(bustest.Listen), b.Count(bustest.Broadcast); tries != 11 || said != 11 {
 			t.Errorf("in ten periods the announcer subscribes %d times and publishes %d rolls, want 11 and 11", b.tries.Load(), said)
 		}
 	})

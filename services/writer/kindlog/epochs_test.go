@@ -12,11 +12,12 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 )
 
 // asked is a bus that counts requests and has one mark of pods at its end.
@@ -218,47 +219,47 @@ func TestACrowdOfTurnsLooksOnce(t *testing.T) {
 // has none.
 func TestEpochsThatCannotBeLookedUp(t *testing.T) {
 	some := []kinds.Name{"pods"}
-	b := bustest.Recorded(t, bustest.MarkOf("3", 0))
+	b := podlog.Recorded(t, podlog.MarkOf("3", 0))
 	for what, c := range map[string]struct {
-		bus *bustest.Faulty
+		bus *bustest.Bus
 		err error
 	}{
-		"the bus is away":     {&bustest.Faulty{Bus: b, StateErr: away}, away},
-		"no stream":           {&bustest.Faulty{Bus: b, StateErr: fmt.Errorf("look: %w", bus.ErrNoStream)}, nil},
-		"the end is torn":     {&bustest.Faulty{Bus: b, AtErr: map[string]error{subject.LogStream("pods"): events.ErrDamaged}}, nil},
-		"nothing was said":    {&bustest.Faulty{Bus: bustest.Recorded(t)}, nil},
-		"the end is not told": {&bustest.Faulty{Bus: b, AtErr: map[string]error{subject.LogStream("pods"): away}}, away},
+		"the bus is away":     {bustest.Wrap(b).Fail(bustest.StreamState, away), away},
+		"no stream":           {bustest.Wrap(b).Fail(bustest.StreamState, fmt.Errorf("look: %w", bus.ErrNoStream)), nil},
+		"the end is torn":     {bustest.Wrap(b).Fail(bustest.At, events.ErrDamaged, subject.LogStream("pods")), nil},
+		"nothing was said":    {bustest.Wrap(podlog.Recorded(t)), nil},
+		"the end is not told": {bustest.Wrap(b).Fail(bustest.At, away, subject.LogStream("pods")), away},
 	} {
 		found, err := NewEpochs(c.bus).OfKinds(t.Context(), some)
 		if !errors.Is(err, c.err) || len(found) != 0 || err != nil && !strings.Contains(err.Error(), "look up the epoch of pods") {
 			t.Errorf("%s: the epochs are %v, %v; want %v", what, found, err, c.err)
 		}
 	}
-	later := bustest.MarkOf("4", 0)
+	later := podlog.MarkOf("4", 0)
 	later.Epoch = 7
-	e := NewEpochs(bustest.Recorded(t, later))
+	e := NewEpochs(podlog.Recorded(t, later))
 	if found, err := e.OfKinds(t.Context(), some); err != nil || found["pods"] != 7 || e.Storage() != 7 {
 		t.Errorf("the epochs are %v, %v, that of the storage %d", found, err, e.Storage())
 	}
 	if found, err := e.OfKinds(t.Context(), some); err != nil || found["pods"] != 7 {
 		t.Errorf("the cached epochs are %v, %v; want 7 of pods", found, err)
 	}
-	if found, err := NewEpochs(garbled{b}).OfKinds(t.Context(), some); err != nil || len(found) != 0 {
+	if found, err := NewEpochs(garbled(b)).OfKinds(t.Context(), some); err != nil || len(found) != 0 {
 		t.Errorf("with an end of the log that cannot be read the epochs are %v, %v; want none", found, err)
 	}
-	none := NewEpochs(bustest.Recorded(t))
+	none := NewEpochs(podlog.Recorded(t))
 	for range 2 { // from memory, too
 		if found, err := none.OfKinds(t.Context(), some); err != nil || len(found) != 0 {
 			t.Errorf("of a kind with an empty log the epochs are %v, %v; want none", found, err)
 		}
 	}
-	if _, err := NewEpochs(&bustest.Faulty{Bus: b, StateErr: away}).check(t.Context()); !errors.Is(err, away) {
+	if _, err := NewEpochs(bustest.Wrap(b).Fail(bustest.StreamState, away)).check(t.Context()); !errors.Is(err, away) {
 		t.Errorf("where the kinds stand is not told: %v", err)
 	}
-	if _, err := NewEpochs(&bustest.Faulty{Bus: b, KindsErr: away}).check(t.Context()); !errors.Is(err, away) {
+	if _, err := NewEpochs(bustest.Wrap(b).Fail(bustest.Kinds, away)).check(t.Context()); !errors.Is(err, away) {
 		t.Errorf("when the kinds cannot be listed: %v, want the error of the bus", err)
 	}
-	if epoch, err := NewEpochs(bustest.Recorded(t, later)).check(t.Context()); err != nil || epoch != 7 {
+	if epoch, err := NewEpochs(podlog.Recorded(t, later)).check(t.Context()); err != nil || epoch != 7 {
 		t.Errorf("the newest epoch of all kinds is %d, %v; want 7", epoch, err)
 	}
 }

@@ -8,9 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 )
 
 // What a turn writes is compared with the objects as they are recorded.
@@ -22,7 +23,7 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 		command(events.VerbUpdate, "pods", "a"), command(events.VerbPatch, "pods", "b"), command(events.VerbPatch, "pods", "b"),
 		command(events.VerbCreate, "pods", "c"), command(events.VerbDelete, "pods", "d"), command(events.VerbUpdate, "nodes", "e"),
 	}}
-	if got := changedWith(turn, bustest.PodRef("a")); !slices.Equal(got, []events.Ref{bustest.PodRef("a"), bustest.PodRef("b")}) {
+	if got := changedWith(turn, podlog.PodRef("a")); !slices.Equal(got, []events.Ref{podlog.PodRef("a"), podlog.PodRef("b")}) {
 		t.Errorf("the objects looked up together are %v, want a and b", got)
 	}
 	body, err := kinds.Encode(kinds.Pods.Kind, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
@@ -49,11 +50,11 @@ func TestWhatATurnIsComparedWith(t *testing.T) {
 			t.Errorf("%s is there", what)
 		}
 	}
-	b := &bustest.Faulty{Bus: memory.New(memory.Options{}), LastOfErr: away}
-	if o := ObjectsOf(t.Context(), b, turn)(bustest.PodRef("a")); o != nil {
+	b := bustest.Wrap(memory.New(memory.Options{})).Fail(bustest.LastOf, away)
+	if o := ObjectsOf(t.Context(), b, turn)(podlog.PodRef("a")); o != nil {
 		t.Errorf("on a bus that is away the object is %v, want none", o)
 	}
-	if b.LastOfErr = nil; ObjectsOf(t.Context(), b, turn)(bustest.PodRef("a")) != nil {
+	if b.Fail(bustest.LastOf, nil); ObjectsOf(t.Context(), b, turn)(podlog.PodRef("a")) != nil {
 		t.Error("of a kind without a log there is an object")
 	}
 }

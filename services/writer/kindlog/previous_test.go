@@ -7,10 +7,11 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -66,34 +67,34 @@ func TestHidden(t *testing.T) {
 // What the record has on a name: up to which version it is complete, since when, and whether the
 // name ever had an object.
 func TestWhatIsKnownOfAName(t *testing.T) {
-	b := bustest.Recorded(t, bustest.MarkOf("3", 0), bustest.PodIs("a", "5"), bustest.PodIs("b", "7"))
+	b := podlog.Recorded(t, podlog.MarkOf("3", 0), podlog.PodIs("a", "5"), podlog.PodIs("b", "7"))
 	for what, c := range map[string]struct {
 		ref  events.Ref
 		seen uint64
 		want plan.Known
 	}{
-		"one that was there":  {bustest.PodRef("a"), 2, plan.Known{Told: "7", Since: "5", Created: true}},
-		"one that never was":  {bustest.PodRef("c"), 3, plan.Known{Told: "7", Since: "7"}},
-		"before all":          {bustest.PodRef("c"), 0, plan.Known{Told: "7"}},
-		"beyond the log":      {bustest.PodRef("c"), 9, plan.Known{Told: "7", Hidden: true}},
+		"one that was there":  {podlog.PodRef("a"), 2, plan.Known{Told: "7", Since: "5", Created: true}},
+		"one that never was":  {podlog.PodRef("c"), 3, plan.Known{Told: "7", Since: "7"}},
+		"before all":          {podlog.PodRef("c"), 0, plan.Known{Told: "7"}},
+		"beyond the log":      {podlog.PodRef("c"), 9, plan.Known{Told: "7", Hidden: true}},
 		"of an unknown kind ": {events.Ref{Kind: "nodes", Name: "n"}, 2, plan.Known{Unwatched: true}},
 	} {
 		if known, err := PreviousObjects(b)(t.Context(), c.ref, c.seen); err != nil || known != c.want {
 			t.Errorf("%s: %+v, %v; want %+v", what, known, err, c.want)
 		}
 	}
-	if known, err := PreviousObjects(bustest.Recorded(t, bustest.PodIs("a", "5")))(t.Context(), bustest.PodRef("c"), 1); err != nil || known != (plan.Known{Told: "5", Hidden: true}) {
+	if known, err := PreviousObjects(podlog.Recorded(t, podlog.PodIs("a", "5")))(t.Context(), podlog.PodRef("c"), 1); err != nil || known != (plan.Known{Told: "5", Hidden: true}) {
 		t.Errorf("a log with one object: %+v, %v; want it told up to 5, and the rest hidden", known, err)
 	}
-	if it, err := mayLackChanges(t.Context(), garbled{b}, "pods", 9); err != nil || !it {
+	if it, err := mayLackChanges(t.Context(), garbled(b), "pods", 9); err != nil || !it {
 		t.Errorf("behind a mark that cannot be read something is hidden: %t, %v", it, err)
 	}
 	log := subject.LogStream("pods")
 	for what, a := range map[string]bus.Bus{
-		"where the log stands": &bustest.Faulty{Bus: b, StateErr: away}, "the last of a name": &bustest.Faulty{Bus: b, LastErr: map[string]error{log: away}},
-		"the end of the log": &bustest.Faulty{Bus: b, AtErr: map[string]error{log: away}}, "the message that the decision saw": holed{b, 2},
+		"where the log stands": bustest.Wrap(b).Fail(bustest.StreamState, away), "the last of a name": bustest.Wrap(b).Fail(bustest.Last, away, log),
+		"the end of the log": bustest.Wrap(b).Fail(bustest.At, away, log), "the message that the decision saw": holed(b, 2),
 	} {
-		if known, err := PreviousObjects(a)(t.Context(), bustest.PodRef("a"), 2); !errors.Is(err, away) || !strings.Contains(err.Error(), "in the record") || known != (plan.Known{}) {
+		if known, err := PreviousObjects(a)(t.Context(), podlog.PodRef("a"), 2); !errors.Is(err, away) || !strings.Contains(err.Error(), "in the record") || known != (plan.Known{}) {
 			t.Errorf("%s is not told: %+v, %v", what, known, err)
 		}
 	}
@@ -101,13 +102,13 @@ func TestWhatIsKnownOfAName(t *testing.T) {
 
 // The version at a sequence of a log is that of the nearest of a few messages before it.
 func TestTheVersionAtAPlaceOfALog(t *testing.T) {
-	b := bustest.Recorded(t, bustest.PodIs("a", "5"))
+	b := podlog.Recorded(t, podlog.PodIs("a", "5"))
 	for sequence, want := range map[uint64]string{0: "", 1: "5", 4: "5", 5: ""} {
 		if got, err := versionAt(t.Context(), b, "pods", sequence); err != nil || got != want {
 			t.Errorf("at %d: %q, %v, want %q", sequence, got, err, want)
 		}
 	}
-	sync := bustest.PodIs("a", "5")
+	sync := podlog.PodIs("a", "5")
 	sync.Kind, sync.Sync = "pods", true
 	whole := subject.Message(sync)
 	for what, m := range map[string]events.Message{

@@ -1,7 +1,6 @@
 package kindlog
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -9,10 +8,11 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 )
 
 // TestAWriterHidesWhatTheWatcherHides: the rules are the watcher's flag, and a writer in its own
@@ -70,15 +70,15 @@ func TestAWriterHidesWhatTheWatcherHides(t *testing.T) {
 // then values may be hidden. Of an unknown kind nothing is hidden, whatever the bus says.
 func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 	t.Parallel()
-	unredacted := bustest.MarkOf("3", 0)
+	unredacted := podlog.MarkOf("3", 0)
 	unredacted.Redaction = events.Unredacted
-	b := bustest.Recorded(t, unredacted)
-	broken := &bustest.Faulty{Bus: b, LastErr: map[string]error{subject.LogStream("pods"): away, subject.LogStream("widgets.e"): away}}
-	torn := &tearing{Bus: b, torn: true}
+	b := podlog.Recorded(t, unredacted)
+	broken := bustest.Wrap(b).Fail(bustest.Last, away)
+	torn := garbled(b)
 	for what, c := range map[string]struct {
 		bus  bus.Bus
 		mend func()
-	}{"the bus is away": {broken, func() { broken.LastErr = nil }}, "the mark cannot be read": {torn, func() { torn.torn = false }}} {
+	}{"the bus is away": {broken, func() { broken.Fail(bustest.Last, nil) }}, "the mark cannot be read": {torn, func() { torn.OnLast = nil }}} {
 		hides := Hides(c.bus, testingclock.NewFakePassiveClock(time.Now()))
 		if !hides(t.Context(), kinds.Pods.Name) {
 			t.Errorf("%s: nothing is hidden", what)
@@ -90,17 +90,4 @@ func TestWhatIsHiddenIsAskedAgain(t *testing.T) {
 			t.Errorf("%s: the log is not read again at once", what)
 		}
 	}
-}
-
-// tearing is a bus that returns damaged last messages while torn is set.
-type tearing struct {
-	bus.Bus
-	torn bool
-}
-
-func (b *tearing) Last(ctx context.Context, stream, subject string) (events.Message, bool, error) {
-	if b.torn {
-		return garbled{b.Bus}.Last(ctx, stream, subject)
-	}
-	return b.Bus.Last(ctx, stream, subject)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
-	"github.com/millrace/millrace/services/writer/internal/bustest"
+	"github.com/millrace/millrace/services/writer/internal/podlog"
 	"github.com/millrace/millrace/services/writer/limits"
 )
 
@@ -64,7 +64,7 @@ func creates(n int) (t events.Turn) {
 // signed do not. A turn waits until they are counted, and is not judged without.
 func TestOutcomesOnRecordCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := bustest.Recorded(t)
+		b := podlog.Recorded(t)
 		defer b.Close()
 		stores(t, b, "a", 1, 3)
 		time.Sleep(2 * time.Hour) // virtual
@@ -105,7 +105,7 @@ func TestAControllerWithoutLimits(t *testing.T) {
 	if l != nil || held != nil || err != nil || l.Names() != nil || l.Written(events.Message{}, nil) != nil {
 		t.Errorf("without limits these are held: %v, %v; want none", held, err)
 	}
-	b := bustest.Recorded(t)
+	b := podlog.Recorded(t)
 	defer b.Close()
 	if names := limited(t, b).Names(); !reflect.DeepEqual(names, []string{"pods"}) {
 		t.Errorf("the limits are %v", names)
