@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
@@ -47,34 +48,14 @@ func idle(t *testing.T, b bus.Bus, controllers ...reconcile.Any) *Service {
 	return s
 }
 
-// broken is a bus of which some calls fail.
-type broken struct {
-	bus.Bus
-	controller, put, state error
-	end                    uint64    // of every stream
-	stored                 time.Time // when every message was
-}
-
-func (b broken) EnsureController(ctx context.Context, controller string) error {
-	if b.controller != nil {
-		return b.controller
+// ending returns a bus on which every stream ends at a sequence, and every message was stored at one time.
+func ending(end uint64, stored time.Time) *bustest.Bus {
+	b := bustest.Wrap(memory.New(memory.Options{}))
+	b.OnStreamState = func(context.Context, string) (bus.State, error) { return bus.State{Last: end}, nil }
+	b.OnAt = func(_ context.Context, _ string, sequence uint64) (events.Message, bool, error) {
+		return events.Message{Sequence: sequence, Time: stored}, sequence <= end, nil
 	}
-	return b.Bus.EnsureController(ctx, controller)
-}
-
-func (b broken) Put(ctx context.Context, m events.Message, id string) (uint64, error) {
-	if b.put != nil {
-		return 0, b.put
-	}
-	return b.Bus.Put(ctx, m, id)
-}
-
-func (b broken) StreamState(context.Context, string) (bus.State, error) {
-	return bus.State{Last: b.end}, b.state
-}
-
-func (b broken) At(_ context.Context, _ string, sequence uint64) (events.Message, bool, error) {
-	return events.Message{Sequence: sequence, Time: b.stored}, sequence <= b.end, b.state
+	return b
 }
 
 func TestAServiceNeedsABusAndEachControllerOnce(t *testing.T) {
@@ -89,7 +70,7 @@ func TestAServiceNeedsABusAndEachControllerOnce(t *testing.T) {
 
 // A service whose streams cannot be created returns an error, unless its context has ended.
 func TestStreamsThatCannotBeMadeAreAnError(t *testing.T) {
-	s := idle(t, broken{Bus: memory.New(memory.Options{}), controller: errors.New("no room")}, reader("a"))
+	s := idle(t, bustest.Wrap(memory.New(memory.Options{})).Fail(bustest.EnsureController, errors.New("no room")), reader("a"))
 	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "prepare a: no room") {
 		t.Errorf("Run without room for the streams ends with %v, want that error", err)
 	}
@@ -395,7 +376,7 @@ func TestAReportThatIsNotStoredIsAnError(t *testing.T) {
 	if err != nil || r.Replica != s.members.ID() || !slices.Equal(r.Controllers, []string{"a", "b"}) || len(r.Stalled) != 1 {
 		t.Errorf("the report is %+v, %v", r, err)
 	}
-	s = idle(t, broken{Bus: b, put: errors.New("no room")}, reader("a"))
+	s = idle(t, bustest.Wrap(b).Fail(bustest.Put, errors.New("no room")), reader("a"))
 	if err := s.report(t.Context(), s.loops, 2); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Errorf("a report that cannot be stored: %v, want the error of the bus", err)
 	}
@@ -403,28 +384,27 @@ func TestAReportThatIsNotStoredIsAnError(t *testing.T) {
 
 // The fold's lag is the distance to the end of the log, and the age of the next message.
 func TestTheLagOfAKind(t *testing.T) {
-	lag := func(b broken) []string {
-		b.Bus = memory.New(memory.Options{})
-		s := idle(t, b, reader("a"))
-		return written(t, func(out chan<- prometheus.Metric) { s.metrics.collectLag(t.Context(), out, "pods", b.end) })
+	lag := func(end uint64, stored time.Time, fails error) []string {
+		s := idle(t, ending(end, stored).Fail(bustest.StreamState, fails).Fail(bustest.At, fails), reader("a"))
+		return written(t, func(out chan<- prometheus.Metric) { s.metrics.collectLag(t.Context(), out, "pods", end) })
 	}
-	if got := lag(broken{}); !slices.Equal(got, []string{"/pods 0", "/pods 0"}) {
+	if got := lag(0, time.Time{}, nil); !slices.Equal(got, []string{"/pods 0", "/pods 0"}) {
 		t.Errorf("the lag of an empty log is %q", got)
 	}
-	if got := lag(broken{end: 3, stored: time.Now().Add(time.Hour)}); !slices.Equal(got, []string{"/pods 0", "/pods 3"}) {
+	if got := lag(3, time.Now().Add(time.Hour), nil); !slices.Equal(got, []string{"/pods 0", "/pods 3"}) {
 		t.Errorf("the lag of a message with a time to come is %q, want 0", got)
 	}
-	if got := lag(broken{end: 3, stored: time.Now().Add(-time.Hour), state: errors.New("away")}); !slices.Equal(got, []string{"/pods 0", "/pods 3"}) {
+	if got := lag(3, time.Now().Add(-time.Hour), errors.New("away")); !slices.Equal(got, []string{"/pods 0", "/pods 3"}) {
 		t.Errorf("the lag on a bus that is away is %q", got)
 	}
-	if got := lag(broken{end: 3, stored: time.Now().Add(-time.Hour)}); len(got) != 2 || !slices.Contains(got, "/pods 3") || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "/pods 36") }) {
+	if got := lag(3, time.Now().Add(-time.Hour), nil); len(got) != 2 || !slices.Contains(got, "/pods 3") || !slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "/pods 36") }) {
 		t.Errorf("the lag of a message from an hour ago is %q", got)
 	}
 }
 
 func TestTheEndsOfTheLogs(t *testing.T) {
 	pods := reader("a", reconcile.Input{Kind: kinds.Pods.Kind})
-	there := idle(t, broken{Bus: memory.New(memory.Options{}), end: 7}, pods)
+	there := idle(t, ending(7, time.Time{}), pods)
 	there.claim(kinds.Pods.Kind)
 	if ends := there.metrics.ends(t.Context()); len(ends) != 1 || ends["pods"] != 7 {
 		t.Errorf("the logs end at %v, want pods at 7", ends)
@@ -434,7 +414,7 @@ func TestTheEndsOfTheLogs(t *testing.T) {
 	if ends := there.metrics.ends(ended); len(ends) != 0 {
 		t.Errorf("with an ended context the logs end at %v, want none", ends)
 	}
-	gone := idle(t, broken{Bus: memory.New(memory.Options{}), end: 7, state: errors.New("none")}, pods)
+	gone := idle(t, ending(7, time.Time{}).Fail(bustest.StreamState, errors.New("none")), pods)
 	gone.claim(kinds.Pods.Kind)
 	if ends := gone.metrics.ends(t.Context()); len(ends) != 0 {
 		t.Errorf("of a kind that is gone the logs end at %v, want none", ends)

@@ -184,7 +184,7 @@ func named(t *testing.T, collectors ...prometheus.Collector) map[string]int {
 func TestMetricsAreThereFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := func(reconcile.Snapshot, reconcile.Object, reconcile.Object) []events.Key { return nil }
-		s := idle(t, broken{Bus: memory.New(memory.Options{}), end: 7}, reader("a", reconcile.Input{Kind: kinds.Pods.Kind, Keys: keys}))
+		s := idle(t, ending(7, time.Time{}), reader("a", reconcile.Input{Kind: kinds.Pods.Kind, Keys: keys}))
 		s.claim(kinds.Pods.Kind)
 		ctx, cancel := context.WithCancel(t.Context())
 		go s.loops[0].Run(ctx)

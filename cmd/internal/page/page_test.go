@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/record"
 	"github.com/millrace/millrace/pkg/events/record/recordtest"
@@ -35,7 +36,15 @@ type site struct {
 func visit(t *testing.T, look func(s *site)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory.New(memory.Options{})
-		teller, err := recordtest.New(t.Context(), slow{b}, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})
+		slow := bustest.Wrap(b) // each delta takes a second, so that moments differ
+		slow.OnAppend = func(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
+			a, err := b.Append(ctx, kind)
+			return &bustest.Appender{Appender: a, OnFlush: func(ctx context.Context) error {
+				defer time.Sleep(time.Second) // of virtual time
+				return a.Flush(ctx)
+			}}, err
+		}
+		teller, err := recordtest.New(t.Context(), slow, recordtest.ShopKinds, []string{recordtest.Deployments, recordtest.ReplicaSets})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,21 +61,6 @@ func visit(t *testing.T, look func(s *site)) {
 			t.Error(err)
 		}
 	})
-}
-
-// slow is a bus on which each delta takes a second, so that moments differ.
-type slow struct{ bus.Bus }
-
-func (s slow) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
-	a, err := s.Bus.Append(ctx, kind)
-	return late{a}, err
-}
-
-type late struct{ bus.Appender }
-
-func (l late) Flush(ctx context.Context) error {
-	defer time.Sleep(time.Second) // of virtual time
-	return l.Appender.Flush(ctx)
 }
 
 // ask makes a request and decodes the answer. The status code must be the given one.

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
@@ -145,35 +145,18 @@ func TestEachReplicaHasATopic(t *testing.T) {
 	}
 }
 
-// mute is a bus on which Listen returns at once, for some time.
-type mute struct {
-	bus.Bus
-	mu    sync.Mutex
-	until time.Time
-	tries map[string]int
-}
-
-func (m *mute) Listen(ctx context.Context, topic string, hear func([]byte)) error {
-	m.mu.Lock()
-	m.tries[topic]++
-	m.mu.Unlock()
-	if time.Now().Before(m.until) {
-		return errors.New("it cannot be heard")
-	}
-	return m.Bus.Listen(ctx, topic, hear)
-}
-
 // While Listen fails, the membership retries it at the interval of heartbeats, on both topics.
 func TestABusThatCannotBeHeard(t *testing.T) {
 	inTime(t, func(t *testing.T, b *memory.Bus) {
-		m := &mute{Bus: b, until: time.Now().Add(time.Second), tries: map[string]int{}}
+		m := bustest.Wrap(b).Fail(bustest.Listen, errors.New("it cannot be heard"))
+		time.AfterFunc(time.Second, func() { m.Fail(bustest.Listen, nil) })
 		r := New(Config{Bus: m, Service: "toy", ID: "a"})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Run(ctx) }()
 		pass(3 * time.Second)
 		for _, topic := range []string{"toy", r.topic("a")} {
-			if got := m.tries[topic]; got != 10 { // at 0, 120, ... 1080 ms
+			if got := m.Count(bustest.Listen, topic); got != 10 { // at 0, 120, ... 1080 ms
 				t.Errorf("the topic %s was subscribed %d times, want 10", topic, got)
 			}
 		}
@@ -185,27 +168,21 @@ func TestABusThatCannotBeHeard(t *testing.T) {
 	})
 }
 
-// slowly is a bus that is slow to answer Absent.
-type slowly struct {
-	bus.Bus
-	takes time.Duration
-}
-
-func (s slowly) NoListeners(ctx context.Context, topic string) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(s.takes):
-		return s.Bus.NoListeners(ctx, topic)
-	}
-}
-
 // The bus has as long as the interval of heartbeats to say that a replica is gone; after that,
 // only the replica's silence counts.
 func TestABusThatDoesNotSayWhoIsAbsent(t *testing.T) {
 	for takes, by := range map[time.Duration]time.Duration{heartbeat - 1: late + 2*heartbeat, heartbeat + 1: silence + heartbeat} {
 		inTime(t, func(t *testing.T, b *memory.Bus) {
-			r := New(Config{Bus: slowly{b, takes}, Service: "toy", ID: "a"})
+			slow := bustest.Wrap(b)
+			slow.OnNoListeners = func(ctx context.Context, topic string) bool {
+				select {
+				case <-ctx.Done():
+					return false
+				case <-time.After(takes):
+					return b.NoListeners(ctx, topic)
+				}
+			}
+			r := New(Config{Bus: slow, Service: "toy", ID: "a"})
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() { defer close(ended); r.Run(ctx) }()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 )
 
@@ -48,12 +49,7 @@ func TestWhatIsAHeartbeat(t *testing.T) {
 	}
 }
 
-// failing is a bus on which Work fails.
-type failing struct{ bus.Bus }
-
 var errWorkless = errors.New("no work")
-
-func (failing) Work(context.Context, bus.Work, func(bus.Delivery)) error { return errWorkless }
 
 // If Work fails, the worker ends and returns the error.
 func TestAWorkerEndsWithItsError(t *testing.T) {
@@ -63,7 +59,7 @@ func TestAWorkerEndsWithItsError(t *testing.T) {
 		r := join(t, b, "self")
 		defer r.leave()
 		pass(time.Second)
-		ranked := &Ranked{Bus: failing{r.Bus}, Membership: r.Membership, Of: func(w bus.Work) string { return w.Stream }}
+		ranked := &Ranked{Bus: bustest.Wrap(r.Bus).Fail(bustest.Work, errWorkless), Membership: r.Membership, Of: func(w bus.Work) string { return w.Stream }}
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -114,18 +110,6 @@ func FuzzHeartbeat(f *testing.F) {
 	})
 }
 
-// attached is a bus that counts how often a worker attaches.
-type attached struct {
-	bus.Bus
-	times atomic.Int64
-}
-
-func (a *attached) Work(ctx context.Context, _ bus.Work, _ func(bus.Delivery)) error {
-	a.times.Add(1)
-	<-ctx.Done()
-	return nil
-}
-
 // A worker does no work while it re-attaches. Invented replicas change the ranks many times a
 // second, and workers must not follow that.
 func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
@@ -134,7 +118,11 @@ func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
 		defer b.Close()
 		r := join(t, b, "self")
 		defer r.leave()
-		counted := &attached{Bus: r.Bus}
+		counted := bustest.Wrap(r.Bus)
+		counted.OnWork = func(ctx context.Context, _ bus.Work, _ func(bus.Delivery)) error {
+			<-ctx.Done()
+			return nil
+		}
 		ranked := &Ranked{Bus: counted, Membership: r.Membership, Of: func(w bus.Work) string { return w.Stream }}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -153,8 +141,8 @@ func TestChangesOfRankAreFollowedSeldom(t *testing.T) {
 				ranks, last = ranks+1, rank
 			}
 		}
-		most := int64(1 + movesAtOnce + while/moveEvery + 1)
-		if got := counted.times.Load(); got > most || int64(ranks) < 2*most {
+		most := int(1 + movesAtOnce + while/moveEvery + 1)
+		if got := counted.Count(bustest.Work); got > most || ranks < 2*most {
 			t.Errorf("a worker attached %d times while the rank changed %d times, want %d at most", got, ranks, most)
 		}
 		stop()

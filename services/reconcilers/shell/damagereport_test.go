@@ -7,26 +7,24 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 )
 
-// deaf is a bus whose streams cannot be followed.
-type deaf struct{ bus.Bus }
-
-func (deaf) StreamState(context.Context, string) (bus.State, error) { return bus.State{}, nil }
-
-func (deaf) Follow(context.Context, string, uint64, func([]events.Message) error) error {
-	return bus.ErrNoStream
+// deaf returns a bus whose streams cannot be followed.
+func deaf() bus.Bus {
+	return (&bustest.Bus{
+		OnStreamState: func(context.Context, string) (bus.State, error) { return bus.State{}, nil },
+	}).Fail(bustest.Follow, bus.ErrNoStream)
 }
 
 func TestAStreamThatCannotBeFollowedIsTrouble(t *testing.T) {
 	memory := cache.New()
 	memory.Register(toy().Describe())
-	l := NewLoop(deaf{}, toy(), memory, Settings{}, nil)
+	l := NewLoop(deaf(), toy(), memory, Settings{}, nil)
 	if err := l.Trouble(); err != nil {
 		t.Fatalf("the loop has the trouble %v before it has tried anything, want none", err)
 	}

@@ -8,28 +8,25 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/sign"
 )
 
-// outcomesBus is a bus with a stream of outcomes, which are followed once.
-type outcomesBus struct {
-	bus.Bus
-	said []events.Message
-}
-
-func (b *outcomesBus) StreamState(context.Context, string) (bus.State, error) {
-	return bus.State{}, nil
-}
-
-func (b *outcomesBus) Follow(ctx context.Context, _ string, _ uint64, handle func([]events.Message) error) error {
-	if said := b.said; len(said) > 0 {
-		b.said = nil
-		if err := handle(said); err != nil {
-			return err
-		}
+// following returns a bus from which messages are followed, once.
+func following(said ...events.Message) *bustest.Bus {
+	return &bustest.Bus{
+		OnStreamState: func(context.Context, string) (bus.State, error) { return bus.State{}, nil },
+		OnFollow: func(ctx context.Context, _ string, _ uint64, handle func([]events.Message) error) error {
+			if batch := said; len(batch) > 0 {
+				said = nil
+				if err := handle(batch); err != nil {
+					return err
+				}
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		},
 	}
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // An outcome from the stream opens the fence only if a writer's key has signed it.
@@ -58,7 +55,7 @@ func TestAFollowedForgeryOpensNoFence(t *testing.T) {
 				writing.Outcome(m, "10", m.Time)
 			}
 			by := Signatures{Outcomes: trust, Refused: func(events.Message, error) { refused++ }}
-			l := looped(&outcomesBus{said: []events.Message{m}}, toy(), Settings{Signatures: by}, nil, aSet("web", 1, 1, 0, ""))
+			l := looped(following(m), toy(), Settings{Signatures: by}, nil, aSet("web", 1, 1, 0, ""))
 			remember(t, l, 10)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
@@ -75,23 +76,6 @@ func TestOnlyWhatIsSignedIsRemembered(t *testing.T) {
 	}
 }
 
-// topic is a bus on whose topics the test publishes.
-type topic struct {
-	bus.Bus
-	said chan []byte
-}
-
-func (b topic) Listen(ctx context.Context, _ string, hear func([]byte)) error {
-	for {
-		select {
-		case text := <-b.said:
-			hear(text)
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // A heartbeat counts only if a writer has signed it: otherwise any user who may publish on the
 // topic could keep a turn whose outcome is lost from being stored again.
 func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
@@ -121,7 +105,17 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 		"without keys":      {Signatures{}, claim(7), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := topic{said: make(chan []byte)}
+			said := make(chan []byte)
+			b := &bustest.Bus{OnListen: func(ctx context.Context, _ string, hear func([]byte)) error {
+				for {
+					select {
+					case text := <-said:
+						hear(text)
+					case <-ctx.Done():
+						return nil
+					}
+				}
+			}}
 			memory := cache.New()
 			l := loopedOn(memory, b, toy(), Settings{Signatures: c.by}, nil, aSet("web", 1, 1, 0, ""))
 			remember(t, l, 7)
@@ -144,7 +138,7 @@ func TestOnlyAWriterHasATurnInFlight(t *testing.T) {
 			}
 			for !inFlight(db) { // a valid heartbeat, sent after the one in question, has been heard
 				for _, text := range [][]byte{c.said, writing.Hint(report.Writers, claim(8), time.Now())} {
-					b.said <- text
+					said <- text
 				}
 			}
 			if got := inFlight(web); got != c.want {

@@ -22,7 +22,7 @@ import (
 func TestWhatALoopKnowsOfItself(t *testing.T) {
 	m := cache.New()
 	m.Register(toy().Describe())
-	l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
+	l := NewLoop(deaf(), toy(), m, Settings{}, nil)
 	now := epoch
 	l.clock = func() time.Time { return now }
 	is := func(what string, condition report.Condition, known bool) {
@@ -70,7 +70,7 @@ func TestALoopThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := cache.New()
 		m.Register(toy().Describe())
-		l := NewLoop(deaf{}, toy(), m, Settings{}, nil)
+		l := NewLoop(deaf(), toy(), m, Settings{}, nil)
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, ok := l.Backlog(soon); ok {

@@ -250,7 +250,7 @@ func TestAWriterThatTellsNothing(t *testing.T) {
 		stop()
 		<-ended
 		if tries, said := b.Count(bustest.Listen), b.Count(bustest.Broadcast); tries != 11 || said != 11 {
-			t.Errorf("in ten periods the announcer subscribes %d times and publishes %d rolls, want 11 and 11", b.tries.Load(), said)
+			t.Errorf("in ten periods the announcer subscribes %d times and publishes %d rolls, want 11 and 11", tries, said)
 		}
 	})
 }
