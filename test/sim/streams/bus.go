@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/subject"
+	"github.com/millrace/millrace/services/writer/claim"
 )
 
 // Bus is a simulated version of the streams: the logs of kinds, and the books of controllers.
@@ -18,6 +19,7 @@ type Bus struct {
 	Books    map[string]*Book
 	wakes    []events.Wake // set and not fired, one for each key
 	subjects map[events.Ref]string
+	ackWait  time.Duration // of deliveries
 	// LoseAcks is how many of the next answers to deliveries are lost.
 	LoseAcks int
 }
@@ -42,7 +44,7 @@ type message struct {
 
 // New returns a bus with an empty log for each kind.
 func New(now func() time.Time, served []kinds.Kind) *Bus {
-	b := &Bus{now: now, Kinds: map[kinds.Name]*Stream{}, Books: map[string]*Book{}, subjects: map[events.Ref]string{}}
+	b := &Bus{now: now, Kinds: map[kinds.Name]*Stream{}, Books: map[string]*Book{}, subjects: map[events.Ref]string{}, ackWait: claim.AckWait}
 	for _, k := range served {
 		b.Kinds[k.Name] = &Stream{Kind: k, newest: map[events.Ref]uint64{}}
 	}

@@ -3,8 +3,6 @@ package streams
 import (
 	"slices"
 	"time"
-
-	"github.com/millrace/millrace/services/writer/claim"
 )
 
 func (d *Durable) due(consider func(time.Time)) {
@@ -75,7 +73,7 @@ func (d *Durable) Before(stored time.Time) bool { return stored.Before(d.absent)
 // for the first time, and nothing before it.
 func (d *Durable) Again(from uint64) {
 	d.next, d.Pending = from, nil
-	d.absent = d.bus.now().Add(claim.AckWait)
+	d.absent = d.bus.now().Add(d.bus.ackWait)
 }
 
 // cut forgets everything behind the new end of a stream.
@@ -87,7 +85,7 @@ func (d *Durable) cut(end uint64) {
 // Take delivers a message, which comes again unless it is answered.
 func (p *Delivery) Take() {
 	p.Attempts++
-	p.At = p.durable.bus.now().Add(claim.AckWait)
+	p.At = p.durable.bus.now().Add(p.durable.bus.ackWait)
 }
 
 // Ack: never again.
@@ -106,4 +104,4 @@ func (p *Delivery) Ack() {
 func (p *Delivery) NakWithDelay(delay time.Duration) { p.At = p.durable.bus.now().Add(delay) }
 
 // InProgress: not answered yet, but being worked on.
-func (p *Delivery) InProgress() { p.At = p.durable.bus.now().Add(claim.AckWait) }
+func (p *Delivery) InProgress() { p.At = p.durable.bus.now().Add(p.durable.bus.ackWait) }
