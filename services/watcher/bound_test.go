@@ -1,18 +1,15 @@
 package watcher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/bus/bustest"
-	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/services/watcher/versions"
@@ -131,16 +128,7 @@ func TestWhatWaitsIsRecordedWhenTheWatchEnds(t *testing.T) {
 func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	first, cut := bustest.Wrap(b), new(atomic.Bool)
-	first.OnAppend = func(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
-		a, err := b.Append(ctx, kind)
-		return &bustest.Appender{Appender: a, OnAppend: func(ctx context.Context, m events.Message) error {
-			if cut.Load() {
-				return errors.New("cut off")
-			}
-			return a.Append(ctx, m)
-		}}, err
-	}
+	first := bustest.Wrap(b)
 	_, stop := start(t, s, first, "one", bounded(1, 1))
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
 	s.Change("ADDED", "large", large)
@@ -148,7 +136,7 @@ func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	s.Change("MODIFIED", "large", large) // waits
 	s.Change("ADDED", "other", 0)
 	watchertest.Eventually(t, b, "is large", "is other")
-	cut.Store(true)
+	first.Fail(bustest.AppendMessage, errors.New("cut off"))
 	stop()
 	start(t, s, b, "two", bounded(1, 1))
 	watchertest.Eventually(t, b, "is large", "is other", "is large", "gap")

@@ -59,7 +59,7 @@ func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
 func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, d := watchertest.Offline()
-		b := &cable{Bus: memory.New(memory.Options{})}
+		b := newCable(memory.New(memory.Options{}))
 		leave := pretends(t, b.Bus, "mallory", All)
 		began := time.Now()
 		service, _ := start(t, s, b, "one", through(d), many)
@@ -165,7 +165,7 @@ func TestThatAKindIsWatchedIsShown(t *testing.T) {
 func TestAHolderThatStandsStillIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a := recorded(t, 1)
-		c := &cable{Bus: a}
+		c := newCable(a)
 		service := &Service{config: Config{Bus: c}}
 		held := map[kinds.Name]*kindGuard{"pods": {holder: "x", shown: true}}
 		witnesses := map[string]*replicaLog{}

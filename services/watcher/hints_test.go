@@ -70,7 +70,7 @@ func many(c *Config) {
 func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	cables := [2]*cable{{Bus: b}, {Bus: b}}
+	cables := [2]*cable{newCable(b), newCable(b)}
 	var services [2]*Service
 	for i, c := range cables {
 		services[i], _ = start(t, s, c, fmt.Sprint("watcher-", i), many)
@@ -101,7 +101,7 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 	if most := 2*int(promptly/showEvery) + 2; now > most {
 		t.Errorf("%d marks were appended in %v in which nothing changed, want %d at most", now, promptly, most)
 	}
-	cables[0].dead.Store(true)
+	cables[0].store(errDead)
 	cables[0].mute.Store(true)
 	died := time.Now()
 	go func() {

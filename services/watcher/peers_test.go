@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/cutconn"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
@@ -28,27 +29,35 @@ const (
 	quietFor  = 480 * time.Millisecond
 )
 
-// cable is one watcher's connection to the bus, which can be cut in two ways.
+// cable is one watcher's connection to the bus, which can be cut in two directions.
 type cable struct {
-	bus.Bus
+	*bustest.Bus
 	mute atomic.Bool // other watchers do not receive what it sends
 	deaf atomic.Bool // it does not receive what others send
-	dead atomic.Bool // it stores nothing
 
 	mu   sync.Mutex
 	said [][]byte
 }
 
-var errDead = errors.New("the connection is dead")
-
-func (c *cable) Broadcast(topic string, data []byte) error {
-	if c.mute.Load() {
-		return nil
+func newCable(b bus.Bus) *cable {
+	c := &cable{Bus: bustest.Wrap(b)}
+	c.OnBroadcast = func(topic string, data []byte) error {
+		if c.mute.Load() {
+			return nil
+		}
+		c.mu.Lock()
+		c.said = append(c.said, data)
+		c.mu.Unlock()
+		return b.Broadcast(topic, data)
 	}
-	c.mu.Lock()
-	c.said = append(c.said, data)
-	c.mu.Unlock()
-	return c.Bus.Broadcast(topic, data)
+	c.OnListen = func(ctx context.Context, topic string, hear func([]byte)) error {
+		return b.Listen(ctx, topic, func(data []byte) {
+			if !c.deaf.Load() || c.own(data) {
+				hear(data)
+			}
+		})
+	}
+	return c
 }
 
 func (c *cable) own(data []byte) bool {
@@ -57,33 +66,10 @@ func (c *cable) own(data []byte) bool {
 	return slices.ContainsFunc(c.said, func(said []byte) bool { return bytes.Equal(said, data) })
 }
 
-func (c *cable) Listen(ctx context.Context, topic string, hear func([]byte)) error {
-	return c.Bus.Listen(ctx, topic, func(data []byte) {
-		if !c.deaf.Load() || c.own(data) {
-			hear(data)
-		}
-	})
-}
+// store lets the watcher store again, or, with an error, nothing.
+func (c *cable) store(err error) { c.Fail(bustest.Append, err).Fail(bustest.AppendMessage, err) }
 
-func (c *cable) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error) {
-	if c.dead.Load() {
-		return nil, errDead
-	}
-	a, err := c.Bus.Append(ctx, kind)
-	return &cabled{a, c}, err
-}
-
-type cabled struct {
-	bus.Appender
-	cable *cable
-}
-
-func (c *cabled) Append(ctx context.Context, m events.Message) error {
-	if c.cable.dead.Load() {
-		return errDead
-	}
-	return c.Appender.Append(ctx, m)
-}
+var errDead = errors.New("the connection is dead")
 
 // pair starts two watchers and waits until one of them watches pods.
 func pair(t *testing.T, s *watchertest.Server, cables [2]*cable, options ...func(*Config)) (first, second int, services [2]*Service) {
@@ -107,12 +93,12 @@ func pair(t *testing.T, s *watchertest.Server, cables [2]*cable, options ...func
 func TestASilentWatcherIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	cables := [2]*cable{{Bus: b}, {Bus: b}}
+	cables := [2]*cable{newCable(b), newCable(b)}
 	first, _, _ := pair(t, s, cables)
 	s.Change("ADDED", "a", 0)
 	watchertest.Eventually(t, b, "is a")
 	lists := s.Listed()
-	cables[first].dead.Store(true)
+	cables[first].store(errDead)
 	cables[first].mute.Store(true)
 	s.Change("MODIFIED", "a", 0)
 	watchertest.Eventually(t, b, "is a", "is a")
@@ -201,7 +187,7 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 		c.REST.Dial = cut[at].Dial
 		at++
 	}
-	first, second, services := pair(t, s, [2]*cable{{Bus: b}, {Bus: b}}, wired)
+	first, second, services := pair(t, s, [2]*cable{newCable(b), newCable(b)}, wired)
 	s.Change("ADDED", "a", 0)
 	watchertest.Eventually(t, b, "is a")
 	cut[first].Cut()
@@ -219,7 +205,7 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	cables := []*cable{{Bus: b}, {Bus: b}}
+	cables := []*cable{newCable(b), newCable(b)}
 	var services []*Service
 	for i, c := range cables {
 		c.deaf.Store(true)
@@ -247,19 +233,19 @@ func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 func TestTheBusGoesAndComesBack(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	c := &cable{Bus: b}
+	c := newCable(b)
 	service, _ := start(t, s, c, "one")
 	watching(t, service) // or the list would be begun anew
 	s.Change("ADDED", "a", 0)
 	watchertest.Eventually(t, b, "is a")
-	c.dead.Store(true)
+	c.store(errDead)
 	s.Change("MODIFIED", "a", 0)
 	s.Change("DELETED", "a", 0)
 	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), errDead.Error())
 	})
-	c.dead.Store(false)
+	c.store(nil)
 	watchertest.Eventually(t, b, "is a", "is a", "gone a")
 	watchertest.Until(t, service.Synced)
 	if got := s.Listed(); got != 1 {

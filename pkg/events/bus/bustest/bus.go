@@ -23,7 +23,7 @@ type Call string
 
 // The methods that can fail. Each is counted and fails for its subject matter: the calls of Streams for
 // a kind, a controller or a stream, those of readers for a stream, those of peers for a topic, Append
-// for a kind, and Store and Put for a subject.
+// and AppendMessage for a kind, and Store and Put for a subject.
 const (
 	EnsureKind       Call = "EnsureKind"
 	EnsureController Call = "EnsureController"
@@ -31,6 +31,7 @@ const (
 	DeleteKind       Call = "DeleteKind"
 	StreamState      Call = "StreamState"
 	Append           Call = "Append"
+	AppendMessage    Call = "AppendMessage" // Append of the appenders that were opened
 	Store            Call = "Store"
 	Put              Call = "Put"
 	Follow           Call = "Follow"

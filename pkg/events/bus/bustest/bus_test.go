@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/stream/streamtest"
 )
@@ -131,6 +132,31 @@ func TestConcurrentCalls(t *testing.T) {
 	all.Wait()
 	if n := b.Count(Broadcast, "t"); n != 800 {
 		t.Errorf("%d calls are counted, want 800", n)
+	}
+}
+
+// An appender that was opened fails and is counted like the bus that it belongs to.
+func TestAnOpenedAppenderFails(t *testing.T) {
+	away, stored := errors.New("away"), 0
+	b := &Bus{OnAppend: func(context.Context, kinds.Name) (bus.Appender, error) {
+		return &Appender{OnAppend: func(context.Context, events.Message) error { stored++; return nil }}, nil
+	}}
+	a, err := b.Append(t.Context(), "pods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		on     kinds.Name
+		want   error
+		stored int
+	}{{"nodes", nil, 1}, {"pods", away, 1}} {
+		b.Fail(AppendMessage, away, string(c.on))
+		if err := a.Append(t.Context(), events.Message{}); err != c.want || stored != c.stored {
+			t.Errorf("while appends to the log of %s fail: %v and %d stored, want %v and %d", c.on, err, stored, c.want, c.stored)
+		}
+	}
+	if opened, appended := b.Count(Append), b.Count(AppendMessage, "pods"); opened != 1 || appended != 2 {
+		t.Errorf("counted are %d appenders opened and %d messages, want 1 and 2", opened, appended)
 	}
 }
 

@@ -68,10 +68,20 @@ func (b *Bus) Append(ctx context.Context, kind kinds.Name) (bus.Appender, error)
 	if err := b.enter(Append, string(kind)); err != nil {
 		return nil, err
 	}
-	if b.OnAppend != nil {
-		return b.OnAppend(ctx, kind)
+	open := b.OnAppend
+	if open == nil {
+		open = b.Bus.Append
 	}
-	return b.Bus.Append(ctx, kind)
+	a, err := open(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	return &Appender{Appender: a, OnAppend: func(ctx context.Context, m events.Message) error {
+		if err := b.enter(AppendMessage, string(kind)); err != nil {
+			return err
+		}
+		return a.Append(ctx, m)
+	}}, nil
 }
 
 // Store implements bus.Bus.
