@@ -93,6 +93,11 @@ var layers = []Layer{
 		Because: "it carries bytes, or loses them, for tests of any module",
 	},
 	{
+		Name: "an API server for tests", Packages: []string{"pkg/events/apiservertest"},
+		May:     apiTypes,
+		Because: "it serves objects without a schema to tests of any module, and knows neither a client nor what is tested",
+	},
+	{
 		Name: "metrics in tests", Packages: []string{"pkg/events/metrictest"},
 		May:     []string{"github.com/prometheus/client_golang/prometheus"},
 		Because: "it reads what any program of ours measures",
