@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 // waited is longer than the age up to which a turn counts as fresh.
@@ -102,7 +102,7 @@ func TestACrowdIsNotLookedAt(t *testing.T) {
 		s.writer(func(c *writer.Config) { c.Concurrent = map[string]int{controller: 1} })
 		s.listens()
 		goOn := make(chan struct{})
-		s.api.Hold(func(fakeserver.Request) { <-goOn })
+		s.api.Hold(func(apiservertest.Request) { <-goOn })
 		s.crowd(many)
 		s.age()
 		close(goOn)
@@ -141,7 +141,7 @@ func starved(s *scene) string {
 	line := &tether{Bus: s.bus}
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	var posts atomic.Int64
-	s.api.Hold(func(r fakeserver.Request) {
+	s.api.Hold(func(r apiservertest.Request) {
 		if r.Method == http.MethodPost && posts.Add(1) == many/2 {
 			close(arrived)
 			<-goOn

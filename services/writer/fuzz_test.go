@@ -16,7 +16,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 )
 
 // FuzzTurn: each message under the subject of a turn, whatever its content, has one outcome; the
@@ -31,7 +31,7 @@ func FuzzTurn(f *testing.F) {
 		f.Add([]byte(seed), false)
 		f.Add([]byte(seed), true)
 	}
-	b, api := memory.New(memory.Options{}), fakeserver.New(f)
+	b, api := memory.New(memory.Options{}), applytest.Serve(f)
 	if err := b.EnsureController(context.Background(), controller); err != nil {
 		f.Fatal(err)
 	}

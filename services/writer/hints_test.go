@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 // promptly is the limit within which an honest turn is carried out despite a forger.
@@ -122,7 +122,7 @@ func TestForgedClaimsDelayNoTurn(t *testing.T) {
 	keys, line := s.keyed(), &tether{Bus: s.bus}
 	arrived, ended := make(chan struct{}), make(chan struct{})
 	var posts atomic.Int64
-	s.api.Hold(func(r fakeserver.Request) {
+	s.api.Hold(func(r apiservertest.Request) {
 		if r.Method == http.MethodPost && posts.Add(1) == 1 {
 			close(arrived)
 			<-ended
@@ -149,7 +149,7 @@ func TestForgedClaimsDelayNoTurn(t *testing.T) {
 func TestMadeUpWritersStopNoWriter(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	s.api.Hold(func(r fakeserver.Request) {
+	s.api.Hold(func(r apiservertest.Request) {
 		if r.Path == "/readyz" {
 			time.Sleep(1500 * time.Millisecond)
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/claim"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 var historical = flag.Int("history", 5_000, "turns that have been answered before the bus forgets it")
@@ -43,7 +43,7 @@ func newJetStreamScene(t *testing.T) *scene {
 			t.Error(err)
 		}
 	})
-	s := &scene{T: t, bus: b, api: fakeserver.New(t)}
+	s := &scene{T: t, bus: b, api: applytest.Serve(t)}
 	s.must(b.EnsureController(t.Context(), controller))
 	return s
 }

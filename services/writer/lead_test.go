@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 // quiet is how long nothing must happen: longer than a writer needs until it takes turns.
@@ -172,7 +172,7 @@ func TestAnUnleasedControllerNeedsNoLease(t *testing.T) {
 func (s *scene) holdRequests() (begun, goOn chan struct{}) {
 	begun, goOn = make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s.api.Hold(func(r fakeserver.Request) {
+	s.api.Hold(func(r apiservertest.Request) {
 		if r.Method != http.MethodPost {
 			return
 		}

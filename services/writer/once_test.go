@@ -13,6 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -21,7 +22,6 @@ import (
 	"github.com/millrace/millrace/pkg/events/storageepoch"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 // say stores a message under its own id.
@@ -335,7 +335,7 @@ func TestAWriterThatIsCutOffLetsGo(t *testing.T) {
 	line := &tether{Bus: s.bus}
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	var posts atomic.Int64
-	s.api.Hold(func(r fakeserver.Request) {
+	s.api.Hold(func(r apiservertest.Request) {
 		if r.Method == http.MethodPost && posts.Add(1) == 1 {
 			close(arrived)
 			<-goOn

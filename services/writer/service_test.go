@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/eventually"
@@ -26,8 +27,8 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/memory"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/writer"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/claim"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 const (
@@ -40,7 +41,7 @@ const (
 type scene struct {
 	*testing.T
 	bus bus.Bus
-	api *fakeserver.Server
+	api *apiservertest.Server
 	// started is called with every writer that is made; may be nil.
 	started func(*writer.Service)
 	// service is the writer of a judged scenario, and foreseen how often its heartbeats are
@@ -51,7 +52,7 @@ type scene struct {
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{T: t, bus: memory.New(memory.Options{}), api: fakeserver.New(t)}
+	s := &scene{T: t, bus: memory.New(memory.Options{}), api: applytest.Serve(t)}
 	t.Cleanup(func() { _ = s.bus.Close() })
 	s.must(s.bus.EnsureController(t.Context(), controller))
 	return s
@@ -175,8 +176,8 @@ func TestWritersShareAndSurviveEachOther(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	var n atomic.Int64
-	s.api.Break(func(r fakeserver.Request) fakeserver.Fault {
-		return fakeserver.Fault{Lost: r.Method == http.MethodPost && n.Add(1)%7 == 0}
+	s.api.Break(func(r apiservertest.Request) apiservertest.Fault {
+		return apiservertest.Fault{Lost: r.Method == http.MethodPost && n.Add(1)%7 == 0}
 	})
 	const keys, each = 40, 3
 	stop := s.writer(func(c *writer.Config) { c.Drain = time.Millisecond })
@@ -433,7 +434,7 @@ func TestAWriterFinishesWhatItHas(t *testing.T) {
 	s := newScene(t)
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	var posts atomic.Int64
-	s.api.Hold(func(r fakeserver.Request) {
+	s.api.Hold(func(r apiservertest.Request) {
 		if r.Method == http.MethodPost && posts.Add(1) == 1 {
 			close(arrived)
 			<-goOn

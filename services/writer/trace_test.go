@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 const (
@@ -84,16 +84,16 @@ func TestARequestIsInTheTraceOfItsTurn(t *testing.T) {
 	heard := s.heard()
 	var mu sync.Mutex
 	broken, parents := 0, map[string]bool{}
-	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {
+	s.api.Break(func(q apiservertest.Request) apiservertest.Fault {
 		mu.Lock()
 		defer mu.Unlock()
 		if q.Method == http.MethodPost {
 			parents[q.Header.Get("traceparent")] = true
 			if broken++; broken == 1 {
-				return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+				return apiservertest.Fault{Code: http.StatusServiceUnavailable}
 			}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	s.writer(tracedBy(r, trace.Limits{}))
 	sequence := s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent, Writes: 2} }, quietCreates("web", 2)...)
@@ -206,11 +206,11 @@ func TestAWriteThatIsRefusedIsToldToHaveEnded(t *testing.T) {
 		s.must(s.bus.Broadcast(trace.Writes, trace.Roll{Writer: "another", Open: []string{}}.Encode()))
 		return len(listening) > 0
 	})
-	s.api.Break(func(q fakeserver.Request) fakeserver.Fault {
+	s.api.Break(func(q apiservertest.Request) apiservertest.Fault {
 		if q.Method == http.MethodPost {
-			return fakeserver.Fault{Code: http.StatusForbidden}
+			return apiservertest.Fault{Code: http.StatusForbidden}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	s.writer(tracedBy(r, trace.Limits{}))
 	s.store("web", func(turn *events.Turn) { turn.Trace = events.Trace{Parent: sent} }, quietCreates("web", 1)...)
@@ -229,7 +229,7 @@ func TestAnotherDeliveryIsAnotherSpan(t *testing.T) {
 	t.Parallel()
 	s, r := newScene(t), tracetest.New()
 	taken, held := make(chan struct{}, 8), make(chan struct{})
-	s.api.Hold(func(q fakeserver.Request) {
+	s.api.Hold(func(q apiservertest.Request) {
 		if q.Method == http.MethodPost {
 			taken <- struct{}{}
 			<-held

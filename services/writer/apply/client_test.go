@@ -15,9 +15,9 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -36,16 +36,16 @@ const podPath = applytest.PodPath
 // Every third write is carried out and loses its answer, every fifth gets a temporary refusal;
 // every create happens exactly once.
 func TestLostAnswersDoubleNothing(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var n atomic.Int64
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		switch n := n.Add(1); {
 		case n%3 == 0:
-			return fakeserver.Fault{Lost: true}
+			return apiservertest.Fault{Lost: true}
 		case n%5 == 0:
-			return fakeserver.Fault{Code: http.StatusInternalServerError}
+			return apiservertest.Fault{Code: http.StatusInternalServerError}
 		default:
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		}
 	})
 	for i, r := range carry(t, open(t, s), plan.Options{}, creates(20)...) {
@@ -59,7 +59,7 @@ func TestLostAnswersDoubleNothing(t *testing.T) {
 }
 
 func TestWhoAsksAndHow(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"old", "old-uid", map[string]any{})
 	results := carry(t, open(t, s), plan.Options{}, creates(1)[0], deletion("old", "old-uid"))
 	for _, r := range results {
@@ -97,7 +97,7 @@ func TestWhoAsksAndHow(t *testing.T) {
 // A controller applies under its own name: a manager's apply removes what its previous one set,
 // and must not remove another controller's fields.
 func TestControllersApplyUnderTheirOwnNames(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"p", "u", map[string]any{})
 	for how, want := range map[types.PatchType]string{types.ApplyPatchType: actor.Controller, types.StrategicMergePatchType: apply.FieldManager} {
 		patch := events.Command{Verb: events.VerbPatch, PatchType: how, Kind: "pods", Version: "v1", Namespace: "ns", Name: "p", Body: []byte(`{}`), If: &events.If{UID: "u"}}
@@ -114,7 +114,7 @@ func TestControllersApplyUnderTheirOwnNames(t *testing.T) {
 }
 
 func TestDryRunStoresNothing(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := open(t, s, func(c *apply.Config) { c.DryRun = true })
 	if r := carry(t, d, plan.Options{DryRun: true}, creates(1)...)[0]; r.Status != events.DryRun {
 		t.Errorf("the result of a dry run is %+v, want DryRun", r)
@@ -125,16 +125,16 @@ func TestDryRunStoresNothing(t *testing.T) {
 }
 
 func TestRetryAfterIsHonoured(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var first atomic.Bool
 	var again atomic.Int64
 	began := time.Now()
-	s.Break(func(fakeserver.Request) fakeserver.Fault {
+	s.Break(func(apiservertest.Request) apiservertest.Fault {
 		if first.CompareAndSwap(false, true) {
-			return fakeserver.Fault{Code: http.StatusTooManyRequests, RetryAfter: 1}
+			return apiservertest.Fault{Code: http.StatusTooManyRequests, RetryAfter: 1}
 		}
 		again.Store(int64(time.Since(began)))
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	if r := carry(t, open(t, s), plan.Options{}, creates(1)...)[0]; r.Status != events.Applied {
 		t.Errorf("the result is %+v, want Applied", r)
@@ -145,9 +145,9 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 }
 
 func TestPatienceEnds(t *testing.T) {
-	s := fakeserver.New(t)
-	s.Break(func(fakeserver.Request) fakeserver.Fault {
-		return fakeserver.Fault{Code: http.StatusTooManyRequests}
+	s := applytest.Serve(t)
+	s.Break(func(apiservertest.Request) apiservertest.Fault {
+		return apiservertest.Fault{Code: http.StatusTooManyRequests}
 	})
 	d := open(t, s, func(c *apply.Config) { c.Patience = 300 * time.Millisecond })
 	results := carry(t, d, plan.Options{}, creates(50)...)
@@ -160,11 +160,11 @@ func TestPatienceEnds(t *testing.T) {
 }
 
 func TestAnEndedContextLeavesTheTurnOpen(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.Break(func(fakeserver.Request) fakeserver.Fault {
+	s.Break(func(apiservertest.Request) apiservertest.Fault {
 		cancel()
-		return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+		return apiservertest.Fault{Code: http.StatusServiceUnavailable}
 	})
 	p := plan.New(events.Turn{Commands: creates(1)}, plan.Options{})
 	if results, done := open(t, s).Execute(ctx, actor, p, always, func(int, int) string { return "" }); done {
@@ -178,7 +178,7 @@ func still(c *apply.Config) { c.Clock = testingclock.NewFakePassiveClock(time.No
 // Owners are found by kind through discovery, in the dependent's namespace; an absent owner is
 // read once.
 func TestOwnersAreLookedAtLive(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
 	s.Put("/api/v1/nodes/n", "node", map[string]any{})
 	owner := func(apiVersion, kind, name, uid string) metav1.OwnerReference {
@@ -227,7 +227,7 @@ func TestOwnersAreLookedAtLive(t *testing.T) {
 // A restore of the API server's storage brings back an owner that was proven absent, with the same
 // uid: its dependents must not be deleted because of an old proof.
 func TestAProofOfAbsenceGrowsOld(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	now := testingclock.NewFakePassiveClock(time.Now())
 	d := open(t, s, func(c *apply.Config) { c.Clock = now })
 	end := func(name string) events.Result {
@@ -248,7 +248,7 @@ func TestAProofOfAbsenceGrowsOld(t *testing.T) {
 
 // The many dependents of a deleted owner share one read of it.
 func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var deletions []events.Command
 	for i := range 50 {
 		name := fmt.Sprintf("p%d", i)
@@ -276,10 +276,10 @@ func TestAnOwnerIsLookedAtOnceForAll(t *testing.T) {
 // A request has its whole time-out, and only the door's rate limit: waiting for the client
 // library's own would count against the time-out.
 func TestTheClientLibraryHoldsNothingUp(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	held := make(chan struct{})
 	t.Cleanup(func() { close(held) })
-	s.Hold(func(r fakeserver.Request) {
+	s.Hold(func(r apiservertest.Request) {
 		if r.Path == podPath+"slow" {
 			<-held
 		}
@@ -302,7 +302,7 @@ func TestTheClientLibraryHoldsNothingUp(t *testing.T) {
 
 // The cache holds as many absent owners as upstream's.
 func TestHowManyAbsencesAreRemembered(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := open(t, s, still)
 	look := func(i int) int {
 		r := plan.Request{Verb: plan.Look, Namespace: "ns", Owner: &metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: fmt.Sprint("gone-", i), UID: "u"}}
@@ -321,7 +321,7 @@ func TestHowManyAbsencesAreRemembered(t *testing.T) {
 
 // TestRequestsKeepToAPace: each actor has its own rate limit, if there is one.
 func TestRequestsKeepToAPace(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	for _, c := range []struct {
 		qps   float32
 		least time.Duration

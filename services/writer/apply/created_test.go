@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -22,13 +22,13 @@ import (
 func TestNothingIsCreatedTwice(t *testing.T) {
 	for name, again := range map[string]bool{"the answer was lost": false, "the turn was delivered before": true} {
 		t.Run(name, func(t *testing.T) {
-			s := fakeserver.New(t)
+			s := applytest.Serve(t)
 			var lost, asked atomic.Int64
-			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			s.Break(func(r apiservertest.Request) apiservertest.Fault {
 				if r.Method == "POST" && !again && lost.Add(1) == 1 {
-					return fakeserver.Fault{Lost: true}
+					return apiservertest.Fault{Lost: true}
 				}
-				return fakeserver.Fault{}
+				return apiservertest.Fault{}
 			})
 			door := open(t, s, func(c *apply.Config) {
 				c.Known = func(_ context.Context, ref events.Ref, _ uint64) (plan.Known, error) {
@@ -70,31 +70,31 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := fakeserver.New(t)
+			s := applytest.Serve(t)
 			s.Put(podPath+"older", "u", map[string]any{})
 			s.Put(podPath+"old", "v", map[string]any{})
 			var lost, cut atomic.Bool
-			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			s.Break(func(r apiservertest.Request) apiservertest.Fault {
 				switch {
 				case readsVersion(r):
-					return fakeserver.Fault{Code: http.StatusGone}
+					return apiservertest.Fault{Code: http.StatusGone}
 				case c.cut && r.Query.Get("watch") != "":
-					return fakeserver.Fault{Lost: cut.CompareAndSwap(false, true)}
+					return apiservertest.Fault{Lost: cut.CompareAndSwap(false, true)}
 				case c.forgotten && r.Query.Get("watch") != "":
-					return fakeserver.Fault{Code: http.StatusGone}
+					return apiservertest.Fault{Code: http.StatusGone}
 				case r.Query.Get("watch") != "":
-					return fakeserver.Fault{Late: c.late}
+					return apiservertest.Fault{Delay: c.late}
 				case r.Method == http.MethodPost:
-					return fakeserver.Fault{Lost: c.lived && lost.CompareAndSwap(false, true)}
+					return apiservertest.Fault{Lost: c.lived && lost.CompareAndSwap(false, true)}
 				}
-				return fakeserver.Fault{}
+				return apiservertest.Fault{}
 			})
 			door := open(t, s, func(config *apply.Config) {
 				config.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
 					return plan.Known{Told: "2", Since: c.since}, nil
 				}
 			})
-			s.Hold(func(r fakeserver.Request) {
+			s.Hold(func(r apiservertest.Request) {
 				if r.Method != http.MethodPost {
 					s.Remove(podPath + "web-0")
 					s.Remove(podPath + "older") // now the record is behind
@@ -109,24 +109,24 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 }
 
 // readsVersion reports whether a request reads a version of the past.
-func readsVersion(r fakeserver.Request) bool { return r.Query.Get("resourceVersionMatch") == "Exact" }
+func readsVersion(r apiservertest.Request) bool { return r.Query.Get("resourceVersionMatch") == "Exact" }
 
 // versionsGone is the fault of an API server whose storage was compacted.
-func versionsGone(r fakeserver.Request) fakeserver.Fault {
+func versionsGone(r apiservertest.Request) apiservertest.Fault {
 	if readsVersion(r) {
-		return fakeserver.Fault{Code: http.StatusGone}
+		return apiservertest.Fault{Code: http.StatusGone}
 	}
-	return fakeserver.Fault{}
+	return apiservertest.Fault{}
 }
 
 // TestTheRecordNeedNotCatchUp: in a busy cluster the record is always a little behind. It only has
 // to reach the version that the API server had when it was first asked.
 func TestTheRecordNeedNotCatchUp(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Break(versionsGone)
 	now := s.Put(podPath+"busy", "u", map[string]any{})
 	told, asked := now, 0
-	s.Hold(func(r fakeserver.Request) {
+	s.Hold(func(r apiservertest.Request) {
 		if r.Method == http.MethodGet {
 			now = s.Put(podPath+"busy", "u", map[string]any{})
 		}
@@ -149,7 +149,7 @@ func TestTheRecordNeedNotCatchUp(t *testing.T) {
 
 // TestAFirstCreateAsksNothing: only doubtful creates consult the record.
 func TestAFirstCreateAsksNothing(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	door := open(t, s, func(c *apply.Config) {
 		c.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) {
 			t.Error("the record was asked")
@@ -166,10 +166,10 @@ func TestAFirstCreateAsksNothing(t *testing.T) {
 // change in another namespace that the record does not have shows that no watcher watches.
 func TestPerhapsNoWatcherWatches(t *testing.T) {
 	const elsewhere, there = "/api/v1/namespaces/other/pods/busy", "/api/v1/namespaces/ns/pods"
-	starting := fakeserver.Fault{Code: http.StatusForbidden, Message: `User "w" cannot impersonate-on:serviceaccount:list resource "pods"`}
+	starting := apiservertest.Fault{Code: http.StatusForbidden, Message: `User "w" cannot impersonate-on:serviceaccount:list resource "pods"`}
 	for name, c := range map[string]struct {
 		busy   bool
-		refuse map[string]fakeserver.Fault
+		refuse map[string]apiservertest.Fault
 		since  time.Duration
 		made   bool
 		reason string
@@ -178,25 +178,25 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 		"nothing changes, for a moment":           {since: plan.Believed - 1, reason: "NoAnswer"},
 		"another namespace changes":               {busy: true, since: plan.Believed, reason: "NoAnswer"},
 		"only other namespaces ever change":       {busy: true, since: plan.Unfollowed, made: true},
-		"other namespaces may not be looked at":   {busy: true, refuse: map[string]fakeserver.Fault{"/api/v1/pods": {Code: http.StatusForbidden}}, since: plan.Believed, made: true},
-		"they cannot be looked at for a moment":   {refuse: map[string]fakeserver.Fault{"/api/v1/pods": {Code: http.StatusInternalServerError}}, since: plan.Believed, reason: ""},
-		"the server does not know the writer yet": {refuse: map[string]fakeserver.Fault{there: starting}, since: plan.Believed - 1, reason: plan.ReasonNotImpersonated},
-		"the writer may not list":                 {refuse: map[string]fakeserver.Fault{there: starting}, since: plan.Believed, made: true},
-		"the controller may not list":             {refuse: map[string]fakeserver.Fault{there: {Code: http.StatusForbidden}}, made: true},
+		"other namespaces may not be looked at":   {busy: true, refuse: map[string]apiservertest.Fault{"/api/v1/pods": {Code: http.StatusForbidden}}, since: plan.Believed, made: true},
+		"they cannot be looked at for a moment":   {refuse: map[string]apiservertest.Fault{"/api/v1/pods": {Code: http.StatusInternalServerError}}, since: plan.Believed, reason: ""},
+		"the server does not know the writer yet": {refuse: map[string]apiservertest.Fault{there: starting}, since: plan.Believed - 1, reason: plan.ReasonNotImpersonated},
+		"the writer may not list":                 {refuse: map[string]apiservertest.Fault{there: starting}, since: plan.Believed, made: true},
+		"the controller may not list":             {refuse: map[string]apiservertest.Fault{there: {Code: http.StatusForbidden}}, made: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := fakeserver.New(t)
+			s := applytest.Serve(t)
 			told := s.Put(podPath+"old", "u", map[string]any{})
 			if c.busy {
 				s.Put(elsewhere, "v", map[string]any{})
 			}
-			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			s.Break(func(r apiservertest.Request) apiservertest.Fault {
 				if r.Method == http.MethodGet && r.Query.Get("watch") == "" {
 					return cmp.Or(c.refuse[r.Path], versionsGone(r))
 				}
-				return fakeserver.Fault{}
+				return apiservertest.Fault{}
 			})
-			s.Hold(func(fakeserver.Request) { s.Remove(podPath + "gone") }) // now the record is behind
+			s.Hold(func(apiservertest.Request) { s.Remove(podPath + "gone") }) // now the record is behind
 			s.Put(podPath+"gone", "w", map[string]any{})
 			door := open(t, s, func(config *apply.Config) {
 				config.Known = func(context.Context, events.Ref, uint64) (plan.Known, error) { return plan.Known{Told: told}, nil }
@@ -214,9 +214,9 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 
 // doubtful returns an API server whose version is past the record's, because of another kind only,
 // and the record's version. It has no past versions.
-func doubtful(t *testing.T) (s *fakeserver.Server, told string) {
+func doubtful(t *testing.T) (s *apiservertest.Server, told string) {
 	t.Helper()
-	s = fakeserver.New(t)
+	s = applytest.Serve(t)
 	s.Break(versionsGone)
 	told = s.Put(podPath+"old", "u", map[string]any{"metadata": map[string]any{"name": "old"}})
 	s.Put("/api/v1/nodes/n", "n", map[string]any{})

@@ -13,10 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -28,7 +29,7 @@ func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 		flying = 3
 		kept   = 10
 	)
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var commands []events.Command
 	for i := range many {
 		name := fmt.Sprint("web-", i)
@@ -36,7 +37,7 @@ func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 		commands = append(commands, deletion(name, types.UID(name)))
 	}
 	var answered atomic.Int64
-	s.Hold(func(fakeserver.Request) { answered.Add(1) })
+	s.Hold(func(apiservertest.Request) { answered.Add(1) })
 	d := open(t, s, func(c *apply.Config) { c.MaxInFlight = flying })
 	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: commands}, plan.Options{})
 	holds := func() bool { return answered.Load() < kept }
@@ -49,9 +50,9 @@ func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 // A request that waits for its retry is not made if the turn was lost meanwhile: another writer
 // may be done with the turn by then, and its key decided anew.
 func TestATurnThatIsLostInAPauseMakesNoMoreRequests(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"web-0", "web-0", map[string]any{})
-	s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: http.StatusTooManyRequests} })
+	s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: http.StatusTooManyRequests} })
 	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
 	asked := 0
 	holds := func() bool { asked++; return asked <= 2 } // until the second try is waiting
@@ -63,15 +64,15 @@ func TestATurnThatIsLostInAPauseMakesNoMoreRequests(t *testing.T) {
 
 // A pause ends with its turn, however long the API server asked to wait.
 func TestALostTurnDoesNotWait(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	for _, name := range []string{"web-0", "web-1"} {
 		s.Put(podPath+name, name, map[string]any{})
 	}
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if strings.HasSuffix(r.Path, "web-0") {
-			return fakeserver.Fault{Code: http.StatusTooManyRequests, RetryAfter: 20}
+			return apiservertest.Fault{Code: http.StatusTooManyRequests, RetryAfter: 20}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	turn := events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: []events.Command{deletion("web-0", "web-0"), deletion("web-1", "web-1")}}
 	holds := func() bool { return s.Answered("DELETE "+podPath+"web-1") == 0 }
@@ -86,7 +87,7 @@ func TestALostTurnDoesNotWait(t *testing.T) {
 // be made after the turn was lost.
 func TestNoRequestWaitsForItsPlace(t *testing.T) {
 	const flying = 2
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var commands []events.Command
 	for i := range 5 {
 		name := fmt.Sprint("web-", i)
@@ -95,7 +96,7 @@ func TestNoRequestWaitsForItsPlace(t *testing.T) {
 	}
 	var arrived atomic.Int64
 	all := make(chan struct{})
-	s.Hold(func(fakeserver.Request) {
+	s.Hold(func(apiservertest.Request) {
 		if arrived.Add(1) == flying {
 			close(all)
 		}
@@ -112,7 +113,7 @@ func TestNoRequestWaitsForItsPlace(t *testing.T) {
 // An answer that arrives counts, also when the writer was told to stop meanwhile: its effect need
 // not be looked for again.
 func TestAnAnswerThatCameCounts(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"web-0", "web-0", map[string]any{})
 	ctx, cancel := context.WithCancel(t.Context())
 	door := open(t, s, func(c *apply.Config) {
@@ -131,13 +132,13 @@ func TestAnAnswerThatCameCounts(t *testing.T) {
 
 // Only repeated requests count as retries.
 func TestRetriesAreCounted(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var asked atomic.Int64
-	s.Break(func(fakeserver.Request) fakeserver.Fault {
+	s.Break(func(apiservertest.Request) apiservertest.Fault {
 		if asked.Add(1) == 1 {
-			return fakeserver.Fault{Code: http.StatusTooManyRequests}
+			return apiservertest.Fault{Code: http.StatusTooManyRequests}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	metrics := apply.NewMetrics()
 	carry(t, open(t, s, func(c *apply.Config) { c.Metrics = metrics }), plan.Options{}, creates(3)...)

@@ -11,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // orphaned makes a door delete a pod if its owner, the ReplicaSet ns/web with a uid, is absent.
-func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Client, pod string, owner types.UID) events.Result {
+func orphaned(t *testing.T, s *apiservertest.Server, d *apply.Client, pod string, owner types.UID) events.Result {
 	t.Helper()
 	s.Put(podPath+pod, pod, map[string]any{})
 	c := deletion(pod, types.UID(pod))
@@ -28,7 +29,7 @@ func orphaned(t *testing.T, s *fakeserver.Server, d *apply.Client, pod string, o
 // The result for one uid says nothing about a later object of the name, in whatever order they are
 // read.
 func TestAnOwnerThatLivesIsFoundEachTime(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
 	d := open(t, s)
 	// Without a uid any object of the name is meant.
@@ -43,14 +44,14 @@ func TestAnOwnerThatLivesIsFoundEachTime(t *testing.T) {
 // An error of the API server does not prove that the owner is absent.
 func TestAnErrorProvesNoAbsence(t *testing.T) {
 	for _, code := range []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusGatewayTimeout} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
 		var looks atomic.Int64
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if strings.HasSuffix(r.Path, "/web") && looks.Add(1) == 1 {
-				return fakeserver.Fault{Code: code}
+				return apiservertest.Fault{Code: code}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		})
 		if r := orphaned(t, s, open(t, s), "p", "rs"); r.Status != events.Refused || r.Reason != "OwnerAlive" {
 			t.Errorf("after a code %d for the owner the result is %+v, want it refused with OwnerAlive", code, r)
@@ -64,14 +65,14 @@ func TestAnErrorProvesNoAbsence(t *testing.T) {
 // The owner's kind was served at the last discovery and is not now, as after the restore of a
 // storage without it. That proves nothing about the owner.
 func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := open(t, s)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
 	if r := orphaned(t, s, d, "first", "rs"); r.Reason != "OwnerAlive" {
 		t.Fatalf("at first: %+v", r)
 	}
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
-		return fakeserver.Fault{Unserved: strings.HasPrefix(r.Path, "/apis/apps/v1/namespaces")}
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
+		return apiservertest.Fault{Unserved: strings.HasPrefix(r.Path, "/apis/apps/v1/namespaces")}
 	})
 	before := s.Answered("GET /apis")
 	for _, pod := range []string{"second", "third"} {
@@ -87,11 +88,11 @@ func TestAKindThatIsNotServedProvesNoAbsence(t *testing.T) {
 // While discovery fails an owner is unknown. A new kind is found at its first read; for an unknown
 // kind discovery is repeated at intervals.
 func TestKindsThatAreNotKnownYet(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{})
 	s.Put("/api/v1/nodes/n", "node", map[string]any{})
 	broken := "/apis"
-	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+	s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
 		switch {
 		case r.Path == broken && broken == "/apis":
 			f.Code = http.StatusServiceUnavailable

@@ -20,13 +20,13 @@ import (
 	"k8s.io/client-go/discovery"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/pkg/events/trace/tracetest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -252,16 +252,16 @@ func refused(t *testing.T, what, how string, hidden kinds.Name) (answer, spans s
 }
 
 // prepared returns an API server with the objects of the requests, and a door.
-func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*fakeserver.Server, *apply.Client) {
+func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*apiservertest.Server, *apply.Client) {
 	t.Helper()
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"b", "uid-b", applytest.Object("b", nil)) // the record has it, and the storage goes on
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{
 		"spec": map[string]any{"replicas": 3}, "status": map[string]any{"replicas": 2, "selector": "app=web"},
 	})
 	s.Put("/apis/custom.metrics.k8s.io", "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
 	s.Put("/api/v1/namespaces/ns", "uid-ns", applytest.Object("ns", nil))
-	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+	s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
 		if r.Path == doors[what].forbidden {
 			f.Code = http.StatusForbidden
 		}

@@ -12,13 +12,13 @@ import (
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // The door sends nothing to a path that a segment would change, whatever plan it comes from.
 func TestTheDoorBuildsNoOtherPath(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := open(t, s)
 	bend := map[string]func(*plan.Request, string){
 		"group":       func(r *plan.Request, text string) { r.Kind = kinds.NameOf(text, "widgets") },
@@ -49,7 +49,7 @@ func TestTheDoorBuildsNoOtherPath(t *testing.T) {
 
 // A panic is the answer to the request that caused it; the others go on.
 func TestAPanicIsAnAnswer(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var panics atomic.Int64
 	d := open(t, s, func(c *apply.Config) {
 		c.Panicked = func(controller string, cause any, stack []byte) {

@@ -10,24 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // Each write is announced before it is sent, and then with its version, or without one if it
 // failed. Reads, dry runs and Events are not announced.
 func TestWhatWatchersAreTold(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"old", "old-uid", map[string]any{})
 	s.Put(podPath+"kept", "kept-uid", map[string]any{})
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Method == http.MethodDelete && r.Path == podPath+"kept" {
-			return fakeserver.Fault{Code: http.StatusForbidden}
+			return apiservertest.Fault{Code: http.StatusForbidden}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	var mu sync.Mutex
 	var told []trace.Write
@@ -94,9 +95,9 @@ func TestWhatWatchersAreTold(t *testing.T) {
 // The API server is ready if it says so, or if it denies the writer the question.
 func TestWhetherTheAPIServerIsReady(t *testing.T) {
 	for code, ready := range map[int]bool{0: true, http.StatusForbidden: true, http.StatusUnauthorized: true, http.StatusInternalServerError: false, http.StatusNotFound: false} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		s.Put("/readyz", "", map[string]any{})
-		s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: code} })
+		s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: code} })
 		if err := open(t, s).Ready(t.Context()); (err == nil) != ready {
 			t.Errorf("where the answer is %d: %v", code, err)
 		}
@@ -105,7 +106,7 @@ func TestWhetherTheAPIServerIsReady(t *testing.T) {
 
 // The answer to a look has everything that a plan judges by.
 func TestWhatALookTells(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"lives", "u", map[string]any{})
 	s.Put(podPath+"leaves", "v", map[string]any{"metadata": map[string]any{
 		"deletionTimestamp": "2030-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "finalizers": []string{"x"},

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -19,7 +19,7 @@ func TestTheVersionsSettleADoubt(t *testing.T) {
 	for created := 1; created <= unread; created++ {
 		for deleted := created; deleted <= unread; deleted++ { // created == deleted: it never existed
 			t.Run(fmt.Sprintf("created at %d, deleted at %d", created, deleted), func(t *testing.T) {
-				s := fakeserver.New(t)
+				s := applytest.Serve(t)
 				told := s.Put(podPath+"old", "u", map[string]any{})
 				for at := 1; at <= unread; at++ {
 					switch {
@@ -51,16 +51,16 @@ func TestTheVersionsSettleADoubt(t *testing.T) {
 func TestAVersionThatCannotBeReadProvesNothing(t *testing.T) {
 	for _, code := range []int{http.StatusGone, http.StatusForbidden, http.StatusTooManyRequests, http.StatusInternalServerError} {
 		for version := 2; version <= 6; version++ {
-			s := fakeserver.New(t)
+			s := applytest.Serve(t)
 			told := s.Put(podPath+"old", "u", map[string]any{})
 			for range 5 {
 				s.Put("/api/v1/nodes/n", "n", map[string]any{})
 			}
-			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			s.Break(func(r apiservertest.Request) apiservertest.Fault {
 				if readsVersion(r) && r.Query.Get("resourceVersion") == fmt.Sprint(version) {
-					return fakeserver.Fault{Code: code}
+					return apiservertest.Fault{Code: code}
 				}
-				return fakeserver.Fault{}
+				return apiservertest.Fault{}
 			})
 			r := open(t, s, knowing(told)).Do(t.Context(), actor, doubted(0), "")
 			if r.Reason != "NoAnswer" || s.Created(podPath+"a") > 0 {
@@ -72,7 +72,7 @@ func TestAVersionThatCannotBeReadProvesNothing(t *testing.T) {
 
 // A server that answers with the present in place of the past proves nothing.
 func TestAnotherVersionProvesNothing(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	told := s.Put(podPath+"old", "u", map[string]any{})
 	s.Put("/api/v1/nodes/n", "n", map[string]any{})
 	line := &applytest.Answering{At: "resourceVersionMatch=Exact", Code: http.StatusOK, Body: `{"metadata":{"resourceVersion":"9"},"items":[]}`}
@@ -99,14 +99,14 @@ func TestALimitedRateReadsNoVersions(t *testing.T) {
 
 // Many creates in doubt read the versions of one only, at most four at a time.
 func TestManyDoubtsReadFewVersions(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	told := s.Put(podPath+"old", "u", map[string]any{})
 	for range 100 {
 		s.Put("/api/v1/nodes/n", "n", map[string]any{})
 	}
 	d := open(t, s, knowing(told))
 	reading, going := make(chan struct{}, 200), make(chan struct{})
-	s.Hold(func(r fakeserver.Request) {
+	s.Hold(func(r apiservertest.Request) {
 		if readsVersion(r) {
 			reading <- struct{}{}
 			<-going

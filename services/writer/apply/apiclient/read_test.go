@@ -6,21 +6,21 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // The built-in roles let some controllers list objects that they may not get.
 func TestWhoMayNotGetLists(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := applytest.Open(t, s)
 	applytest.Carry(t, d, plan.Options{}, applytest.Creates(2)...)
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Method == http.MethodGet && !r.Query.Has("fieldSelector") {
-			return fakeserver.Fault{Code: http.StatusForbidden}
+			return apiservertest.Fault{Code: http.StatusForbidden}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	for i, r := range applytest.Carry(t, d, plan.Options{Again: true}, append(applytest.Creates(2), applytest.Deletion("gone", "g"))...) {
 		if r.Status != events.Unchanged || r.UID == "" {
@@ -53,13 +53,13 @@ func TestWhenAListIsTakenForAGet(t *testing.T) {
 		"lists fail":          {"there", 500, 500, "may not list", 2},
 		"lists are forbidden": {"there", 403, 403, "may not get", 2},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		s.Put(applytest.PodPath+"there", "u", map[string]any{})
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if r.Query.Has("fieldSelector") {
-				return fakeserver.Fault{Code: c.list, Message: "may not list"}
+				return apiservertest.Fault{Code: c.list, Message: "may not list"}
 			}
-			return fakeserver.Fault{Code: http.StatusForbidden, Message: "may not get"}
+			return apiservertest.Fault{Code: http.StatusForbidden, Message: "may not get"}
 		})
 		d := applytest.Open(t, s)
 		for range 2 {

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -28,7 +28,7 @@ const PodPath = "/api/v1/namespaces/ns/pods/"
 func Always() bool { return true }
 
 // Open opens a door to a fake API server. Its commands are retried for five minutes.
-func Open(t *testing.T, s *fakeserver.Server, change ...func(*apply.Config)) *apply.Client {
+func Open(t *testing.T, s *apiservertest.Server, change ...func(*apply.Config)) *apply.Client {
 	t.Helper()
 	c := apply.Config{REST: &rest.Config{Host: s.URL}, Impersonate: true, Patience: 5 * time.Minute}
 	for _, f := range change {

@@ -17,11 +17,11 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/authority"
 	"github.com/millrace/millrace/services/writer/apply/mint"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 )
 
 // Where the Secrets of tests are, and what is in them.
@@ -94,7 +94,7 @@ func AtNoon(c *apply.Config) { c.Clock = clocktesting.NewFakePassiveClock(Noon) 
 func Encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 // Keep stores a Secret of a type, with some content, and the account that it names.
-func Keep(s *fakeserver.Server, kind string, holds map[string]string) (version string) {
+func Keep(s *apiservertest.Server, kind string, holds map[string]string) (version string) {
 	data := map[string]any{"mine": Encoded(Canary)}
 	for name, value := range holds {
 		data[name] = Encoded(value)
@@ -106,7 +106,7 @@ func Keep(s *fakeserver.Server, kind string, holds map[string]string) (version s
 }
 
 // KeepInfo stores the ConfigMap cluster-info.
-func KeepInfo(s *fakeserver.Server, data map[string]string) (version string) {
+func KeepInfo(s *apiservertest.Server, data map[string]string) (version string) {
 	held := map[string]any{}
 	for key, value := range data {
 		held[key] = value
@@ -118,7 +118,7 @@ func KeepInfo(s *fakeserver.Server, data map[string]string) (version string) {
 }
 
 // KeepBootstrap stores a bootstrap token, or another Secret that looks like one.
-func KeepBootstrap(s *fakeserver.Server, name, kind string, holds map[string]string) (version string) {
+func KeepBootstrap(s *apiservertest.Server, name, kind string, holds map[string]string) (version string) {
 	data := map[string]any{"mine": Encoded(Canary)}
 	for key, value := range holds {
 		data[key] = Encoded(value)
@@ -127,7 +127,7 @@ func KeepBootstrap(s *fakeserver.Server, name, kind string, holds map[string]str
 }
 
 // KeepSigner stores a bootstrap token that signs, or what change makes of it.
-func KeepSigner(s *fakeserver.Server, id, secret string, change map[string]string) {
+func KeepSigner(s *apiservertest.Server, id, secret string, change map[string]string) {
 	holds := map[string]string{"token-id": id, "token-secret": secret, "usage-bootstrap-signing": "true"}
 	maps.Copy(holds, change)
 	kind := BootstrapType

@@ -18,11 +18,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -31,7 +31,7 @@ var asksContents = events.Command{
 	Body: json.RawMessage(`{"first":["pods"]}`), If: &events.If{UID: "uid-ns"},
 }
 
-func contentsOf(t *testing.T, s *fakeserver.Server) query.Contents {
+func contentsOf(t *testing.T, s *apiservertest.Server) query.Contents {
 	t.Helper()
 	r := carry(t, open(t, s), plan.Options{}, asksContents)[0]
 	if r.Status != events.Answered {
@@ -48,7 +48,7 @@ func contentsOf(t *testing.T, s *fakeserver.Server) query.Contents {
 // are listed.
 func TestContents(t *testing.T) {
 	const sets = "/apis/apps/v1/namespaces/ns/replicasets"
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
 	s.Put("/api/v1/namespaces/other/pods/p", "uid-p", object("p", nil))
 	if c := contentsOf(t, s); len(c.Kinds) > 0 || c.Partial || c.Undiscovered != "" {
@@ -82,14 +82,14 @@ func TestContents(t *testing.T) {
 
 // Failures are part of the answer: no namespace counts as empty because it could not be read.
 func TestContentsThatCannotBeRead(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
 	broken := ""
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Path == broken {
-			return fakeserver.Fault{Code: 503}
+			return apiservertest.Fault{Code: 503}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	broken = "/apis/apps/v1"
 	if c := contentsOf(t, s); c.Groups != 1 || !strings.HasPrefix(c.Undiscovered, "unable to retrieve the complete list of server APIs: apps/v1: ") {
@@ -103,7 +103,7 @@ func TestContentsThatCannotBeRead(t *testing.T) {
 
 // The answer names a bounded number of objects, and counts all.
 func TestContentsAreBounded(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))
 	for i := range query.MaxStanding + 7 {
 		name := fmt.Sprint("s", i)
@@ -117,7 +117,7 @@ func TestContentsAreBounded(t *testing.T) {
 
 // The answer is not about a later namespace of that name.
 func TestContentsOfAnotherNamespace(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/api/v1/namespaces/ns", "uid-later", object("ns", nil))
 	if r := carry(t, open(t, s), plan.Options{}, asksContents)[0]; r.Status != events.Absent || r.Answer != nil {
 		t.Errorf("the contents of a namespace with another uid are %+v, want Absent without an answer", r)
@@ -240,7 +240,7 @@ func TestAFaultEmptiesNoNamespace(t *testing.T) {
 // nothing about the namespace.
 func TestContentsThatAreNotFoundOut(t *testing.T) {
 	s, door := prepared(t)
-	s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+	s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
 		if r.Path == "/api" || r.Path == "/apis" {
 			f.Code = http.StatusServiceUnavailable
 		}

@@ -7,11 +7,11 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -41,9 +41,9 @@ func asJSON(value any) json.RawMessage {
 }
 
 // prepared returns an API server with the objects of these requests, and a door.
-func prepared(t *testing.T, change ...func(*apply.Config)) (*fakeserver.Server, *apply.Client) {
+func prepared(t *testing.T, change ...func(*apply.Config)) (*apiservertest.Server, *apply.Client) {
 	t.Helper()
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(podPath+"b", "uid-b", object("b", nil))
 	putScale(s, 3, "app=web")
 	s.Put("/api/v1/namespaces/ns", "uid-ns", object("ns", nil))

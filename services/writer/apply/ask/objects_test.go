@@ -9,17 +9,18 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // asker is the object that the ask is about.
 const asker = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations/m"
 
-func objectsOf(t *testing.T, s *fakeserver.Server, q query.ObjectsQuestion) (query.Objects, events.Result) {
+func objectsOf(t *testing.T, s *apiservertest.Server, q query.ObjectsQuestion) (query.Objects, events.Result) {
 	t.Helper()
 	body, err := json.Marshal(q)
 	if err != nil {
@@ -43,7 +44,7 @@ func objectsOf(t *testing.T, s *fakeserver.Server, q query.ObjectsQuestion) (que
 
 // The answers name the objects of a resource page by page, without those changed since a version.
 func TestObjects(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
 	const sets, many = "/apis/apps/v1/namespaces/ns/replicasets/", 700
 	version := ""
@@ -79,18 +80,18 @@ func TestObjects(t *testing.T) {
 // If the writes of a page take so long that the list's version is compacted meanwhile, the list
 // goes on: otherwise a resource whose writes always take so long would never end.
 func TestObjectsOfAListThatHasExpired(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
 	version := ""
 	for _, name := range []string{"a", "b", "c"} {
 		version = s.Put("/apis/apps/v1/namespaces/ns/replicasets/"+name, "uid-"+name, object(name, map[string]any{"namespace": "ns"}))
 	}
 	expired := func(token string) {
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if r.Query.Get("continue") == "1" {
-				return fakeserver.Fault{Code: http.StatusGone, Continue: token}
+				return apiservertest.Fault{Code: http.StatusGone, Continue: token}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		})
 	}
 	question := query.ObjectsQuestion{Resource: "replicasets.apps", Version: version, From: "1"}
@@ -108,7 +109,7 @@ func TestObjectsOfAListThatHasExpired(t *testing.T) {
 
 // How a resource is served; unknown if discovery fails.
 func TestObjectsOfWhatIsNotServed(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(asker, "uid-m", object("m", map[string]any{}))
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "widgets.example.com"}); r.Status != events.Answered || found.Kind != "" {
 		t.Errorf("the objects of a kind that is not served are %+v, %+v; want an answer without a kind", found, r)
@@ -120,12 +121,12 @@ func TestObjectsOfWhatIsNotServed(t *testing.T) {
 	if found, r := objectsOf(t, s, query.ObjectsQuestion{Resource: "replicasets.apps", Last: true}); r.Status != events.Answered || found.Kind != "" || len(s.Requests()) != before+1 {
 		t.Errorf("the last question is answered with %+v, %+v", found, r)
 	}
-	broken := func(path string) func(fakeserver.Request) fakeserver.Fault {
-		return func(r fakeserver.Request) fakeserver.Fault {
+	broken := func(path string) func(apiservertest.Request) apiservertest.Fault {
+		return func(r apiservertest.Request) apiservertest.Fault {
 			if r.Path == path {
-				return fakeserver.Fault{Code: 403}
+				return apiservertest.Fault{Code: 403}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		}
 	}
 	s.Break(broken("/apis/apps/v1"))

@@ -8,15 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/query"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 const nodePath = "/api/v1/nodes/"
 
 // putNode stores a node with ranges in the API server's form.
-func putNode(s *fakeserver.Server, name string, ranges ...any) {
+func putNode(s *apiservertest.Server, name string, ranges ...any) {
 	obj := object(name, map[string]any{})
 	if len(ranges) > 0 {
 		obj["spec"] = map[string]any{"podCIDR": ranges[0], "podCIDRs": ranges}
@@ -31,7 +32,7 @@ var gives = events.Command{
 
 // A range is given if no other node, of all that exist, overlaps it.
 func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putNode(s, "a")
 	for i := range 1100 { // more than one page
 		putNode(s, fmt.Sprintf("n%04d", i), fmt.Sprintf("10.1.%d.%d/32", i/200, i%200), "fd00::/64")
@@ -53,13 +54,13 @@ func TestARangeIsGivenWhenNoOtherNodeHasIt(t *testing.T) {
 // No range is given if the nodes could not be listed.
 func TestNoRangeIsGivenWhileNodesCannotBeListed(t *testing.T) {
 	for _, code := range []int{403, 404, 410} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		putNode(s, "a")
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if r.Path == strings.TrimSuffix(nodePath, "/") {
-				return fakeserver.Fault{Code: code}
+				return apiservertest.Fault{Code: code}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		})
 		if r := carry(t, open(t, s), plan.Options{}, gives)[0]; r.Status != events.Refused {
 			t.Errorf("when nodes cannot be listed (%d) the result is %+v, want Refused", code, r)
@@ -74,7 +75,7 @@ func TestNoRangeIsGivenWhileNodesCannotBeListed(t *testing.T) {
 
 // The answer omits nodes without a range: there may be thousands.
 func TestRangesThatAreTold(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putNode(s, "a")
 	putNode(s, "b", "10.0.1.0/24")
 	r := open(t, s).Do(t.Context(), actor, plan.Request{Verb: plan.Search, Kind: "nodes", Version: "v1", Name: "a", Subresource: query.SubRanges}, "")

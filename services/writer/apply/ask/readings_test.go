@@ -14,9 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -54,22 +55,24 @@ func cpuOf(container string) autoscalingv2.MetricSpec {
 	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU}}
 }
 
-func putScale(s *fakeserver.Server, replicas int, selector string) {
+func putScale(s *apiservertest.Server, replicas int, selector string) {
 	s.Put(scaleOfWeb, "rs", map[string]any{"spec": map[string]any{"replicas": replicas}, "status": map[string]any{"replicas": 2, "selector": selector}})
 }
 
 // All types of metrics are read, the pods' resources once for all of them, and each reduced to the
 // few numbers needed.
 func TestReadings(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putScale(s, 3, "app=web")
 	use := func(cpu string) map[string]any { return map[string]any{"cpu": cpu, "memory": "1Mi"} }
-	s.Put(podsMetered+"/a", "a", map[string]any{"metadata": map[string]any{"name": "a"}, "timestamp": "2030-01-01T12:00:00Z", "window": "30s", "containers": []any{
+	web := map[string]any{"labels": map[string]any{"app": "web"}}
+	s.Put(podsMetered+"/a", "a", map[string]any{"metadata": web, "timestamp": "2030-01-01T12:00:00Z", "window": "30s", "containers": []any{
 		map[string]any{"name": "c", "usage": use("100m")}, map[string]any{"name": "d", "usage": use("20m")},
 	}})
-	s.Put(podsMetered+"/b", "b", map[string]any{"metadata": map[string]any{"name": "b"}, "containers": []any{
+	s.Put(podsMetered+"/b", "b", map[string]any{"metadata": web, "containers": []any{
 		map[string]any{"name": "c", "usage": use("5m")}, map[string]any{"name": "d", "usage": map[string]any{}},
 	}})
+	s.Put(podsMetered+"/stranger", "s", map[string]any{"containers": []any{map[string]any{"name": "c", "usage": use("7m")}}})
 	s.Put(custom, "", map[string]any{"preferredVersion": map[string]any{"version": "v9"}, "versions": []any{map[string]any{"version": "v1beta1"}}})
 	value := func(of string, v string) map[string]any {
 		return map[string]any{"describedObject": map[string]any{"name": of}, "value": v}
@@ -125,7 +128,7 @@ func TestReadings(t *testing.T) {
 
 // Failures are part of the answer, in upstream's words.
 func TestWhatCannotBeRead(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := open(t, s, func(c *apply.Config) { c.Patience = time.Second })
 	for kind, want := range map[string]string{"ReplicaSet": scaleOfWeb, "Foo": `no matches for kind "Foo" in group "apps"`, "Bar": `no matches for kind "Bar"`} {
 		if said := read(t, d, ofWeb(kind, cpuOf(""))); said.Scale != nil || !strings.Contains(said.Failure, want) || said.Metrics != nil {
@@ -142,11 +145,11 @@ func TestWhatCannotBeRead(t *testing.T) {
 			t.Errorf("metric %d: %+v, want %s", i, m, want)
 		}
 	}
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Path == podsMetered {
-			return fakeserver.Fault{Code: 503}
+			return apiservertest.Fault{Code: 503}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	if said := read(t, d, ofWeb("ReplicaSet", cpuOf(""))); !strings.HasPrefix(said.Metrics[0].Failure, "unable to fetch metrics from resource metrics API: ") {
 		t.Errorf("a metrics server that is away: %+v", said)
@@ -156,13 +159,13 @@ func TestWhatCannotBeRead(t *testing.T) {
 // A controller that may not read a scale gets that failure: the scaled object is no answer, and
 // may be a Secret.
 func TestAScaleIsNotReadByAList(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web", "rs", map[string]any{"spec": map[string]any{"replicas": 3}})
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Path == scaleOfWeb {
-			return fakeserver.Fault{Code: 403}
+			return apiservertest.Fault{Code: 403}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	if said := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))); said.Scale != nil || said.Failure == "" {
 		t.Errorf("the readings are %+v, want a failure without a scale", said)
@@ -176,12 +179,12 @@ func TestAScaleIsNotReadByAList(t *testing.T) {
 
 // Metrics are read only if they can matter.
 func TestMetricsThatDoNotMatterAreNotRead(t *testing.T) {
-	for what, put := range map[string]func(*fakeserver.Server){
-		"none":        func(s *fakeserver.Server) { putScale(s, 0, "app=web") },
-		"more":        func(s *fakeserver.Server) { putScale(s, 6, "app=web") },
-		"no selector": func(s *fakeserver.Server) { putScale(s, 3, "") },
+	for what, put := range map[string]func(*apiservertest.Server){
+		"none":        func(s *apiservertest.Server) { putScale(s, 0, "app=web") },
+		"more":        func(s *apiservertest.Server) { putScale(s, 6, "app=web") },
+		"no selector": func(s *apiservertest.Server) { putScale(s, 3, "") },
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		put(s)
 		if said := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))); said.Scale == nil || said.Metrics != nil || s.Answered("GET "+podsMetered) > 0 {
 			t.Errorf("%s: the readings are %+v, want the scale alone, and no request for metrics", what, said)
@@ -245,13 +248,13 @@ func TestMetricsThatDoNotCome(t *testing.T) {
 		"no metric of an object":     {autoscalingv2.MetricSpec{Type: autoscalingv2.ObjectMetricSourceType}, "", nil, "", `unknown metric source type "Object"`},
 		"no metric outside":          {autoscalingv2.MetricSpec{Type: autoscalingv2.ExternalMetricSourceType}, "", nil, "", `unknown metric source type "External"`},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		putScale(s, 3, "app=web")
 		s.Put(custom, "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
 		if c.at != "" {
 			s.Put(c.at, "", c.put)
 		}
-		s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+		s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
 			if r.Path == c.broken {
 				f.Code = 403
 			}
@@ -266,9 +269,9 @@ func TestMetricsThatDoNotCome(t *testing.T) {
 
 // The error of a metrics API that is not served names the requested resource.
 func TestMetricsThatAreNotServed(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putScale(s, 3, "app=web")
-	s.Break(func(r fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Unserved: r.Path == podsMetered} })
+	s.Break(func(r apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Unserved: r.Path == podsMetered} })
 	want := "unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
 	if m := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))).Metrics[0]; m.Failure != want {
 		t.Errorf("the reading is %+v, want the failure %q", m, want)
@@ -277,17 +280,17 @@ func TestMetricsThatAreNotServed(t *testing.T) {
 
 // A temporary failure to read a scale is retried, and is not reported as an unreadable scale.
 func TestAScaleIsAskedForAgain(t *testing.T) {
-	for what, fault := range map[string]fakeserver.Fault{"no answer": {Lost: true}, "too many requests": {Code: 429}} {
-		s := fakeserver.New(t)
+	for what, fault := range map[string]apiservertest.Fault{"no answer": {Lost: true}, "too many requests": {Code: 429}} {
+		s := applytest.Serve(t)
 		putScale(s, 0, "app=web")
 		asked := 0
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if r.Path == scaleOfWeb {
 				if asked++; asked <= 2 { // the client library may repeat the first on another connection
 					return fault
 				}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		})
 		if said := read(t, open(t, s), ofWeb("ReplicaSet")); said.Scale == nil || said.Failure != "" || asked != 3 {
 			t.Errorf("%s: %+v, after %d requests", what, said, asked)
@@ -297,7 +300,7 @@ func TestAScaleIsAskedForAgain(t *testing.T) {
 
 // A metric whose name is no path segment is not requested.
 func TestAMetricIsNoPath(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putScale(s, 1, "app=web")
 	c := ofWeb("ReplicaSet")
 	c.Body = []byte(`{"least":1,"most":5,"metrics":[{"type":"External","external":{"metric":{"name":"../../../../../api/v1/secrets"},"target":{"type":"Value"}}}]}`)
@@ -313,7 +316,7 @@ func TestAMetricIsNoPath(t *testing.T) {
 
 // A malformed ask is refused without a request.
 func TestAQuestionThatCannotBeRead(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putScale(s, 3, "app=web")
 	d := open(t, s)
 	before := len(s.Requests())
@@ -323,7 +326,7 @@ func TestAQuestionThatCannotBeRead(t *testing.T) {
 	if r.Status != events.Refused || r.Code != http.StatusBadRequest || r.Reason != "Malformed" {
 		t.Errorf("the result is %+v, want it refused as Malformed with code 400", r)
 	}
-	if asked := s.Requests()[before:]; slices.ContainsFunc(asked, func(r fakeserver.Request) bool { return r.Path != "/apis" && r.Path != "/api" && r.Method != "GET" }) {
+	if asked := s.Requests()[before:]; slices.ContainsFunc(asked, func(r apiservertest.Request) bool { return r.Path != "/apis" && r.Path != "/api" && r.Method != "GET" }) {
 		t.Errorf("asked was %+v", asked)
 	}
 }

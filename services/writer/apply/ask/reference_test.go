@@ -10,15 +10,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // An ask for an object's scale is answered with what was read, and the note comes back with every
 // answer.
 func TestAQuestionIsAnswered(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{"spec": map[string]any{"replicas": 3}})
 	d := open(t, s, func(c *apply.Config) { c.Patience = 2 * time.Second })
 	for _, story := range []struct {
@@ -53,13 +54,13 @@ func TestAQuestionIsAnswered(t *testing.T) {
 
 // An ask to an API server that does not answer is given up like any command.
 func TestAQuestionIsGivenUp(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/apps/v1/namespaces/ns/replicasets/web/scale", "rs", map[string]any{})
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Path == "/apis/apps/v1/namespaces/ns/replicasets/web/scale" {
-			return fakeserver.Fault{Code: 503}
+			return apiservertest.Fault{Code: 503}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	d := open(t, s, func(c *apply.Config) { c.Patience = 1 })
 	c := events.Command{
@@ -86,11 +87,11 @@ func TestAQuestionOfAKindThatIsNotTold(t *testing.T) {
 		"an object that is there":           {&metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web"}, "", "", "/apis/apps/v1/namespaces/ns/replicasets/web", plan.Response{Code: 200}},
 		"an object of no namespace":         {&metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n"}, "", "", "/api/v1/nodes/n", plan.Response{Code: 200}},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		if c.put != "" {
 			s.Put(c.put, "u", map[string]any{})
 		}
-		s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+		s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
 			if r.Path == c.broken {
 				f.Code = http.StatusServiceUnavailable
 			}
@@ -107,9 +108,9 @@ func TestAQuestionOfAKindThatIsNotTold(t *testing.T) {
 // fails the ask is repeated.
 func TestAScaleThatIsNotThere(t *testing.T) {
 	for silent, want := range map[bool]plan.Response{false: {Code: 404}, true: {Code: 503}} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		discovered := false
-		s.Break(func(r fakeserver.Request) (f fakeserver.Fault) {
+		s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
 			switch {
 			case strings.HasSuffix(r.Path, "/scale"):
 				discovered, f.Unserved = true, true

@@ -9,10 +9,11 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -37,12 +38,12 @@ func asksReview(groups ...string) events.Command {
 
 // The answer has the API server's decision on exactly the question, and the question itself.
 func TestReview(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(requestPath, "uid-r", object("r", nil))
 	for _, allowed := range []bool{true, false} {
 		groups := []string{"nodes"}
 		if allowed {
-			groups = append(groups, fakeserver.Allowed)
+			groups = append(groups, applytest.Allowed)
 		}
 		asked := asksReview(groups...)
 		r := carry(t, open(t, s), plan.Options{}, asked)[0]
@@ -69,9 +70,9 @@ func TestReview(t *testing.T) {
 
 // No user is allowed anything if the review failed, or was about a request that no longer exists.
 func TestReviewsThatAreNone(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(requestPath, "uid-later", object("r", nil))
-	if r := carry(t, open(t, s), plan.Options{}, asksReview(fakeserver.Allowed))[0]; r.Status != events.Absent || r.Answer != nil {
+	if r := carry(t, open(t, s), plan.Options{}, asksReview(applytest.Allowed))[0]; r.Status != events.Absent || r.Answer != nil {
 		t.Errorf("about another request of that name: %+v", r)
 	}
 	s.Put(requestPath, "uid-r", object("r", nil))
@@ -83,14 +84,14 @@ func TestReviewsThatAreNone(t *testing.T) {
 	for code, want := range map[int]events.Status{
 		http.StatusForbidden: events.Refused, http.StatusNotFound: events.Refused, http.StatusUnprocessableEntity: events.Refused, http.StatusInternalServerError: events.Failed,
 	} {
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if r.Path == reviewsPath {
-				return fakeserver.Fault{Code: code}
+				return apiservertest.Fault{Code: code}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		})
 		door := open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond })
-		if r := carry(t, door, plan.Options{}, asksReview(fakeserver.Allowed))[0]; r.Status != want || r.Answer != nil {
+		if r := carry(t, door, plan.Options{}, asksReview(applytest.Allowed))[0]; r.Status != want || r.Answer != nil {
 			t.Errorf("where reviews cannot be made (%d): %+v", code, r)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/apply/ask"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -26,7 +26,7 @@ var asksTypes = events.Command{
 // The warnings are the checker's; if the checker failed, or there is none, the answer does not
 // claim that all expressions fit.
 func TestTypes(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/p", "uid-p", object("p", nil))
 	says := func(p *admissionregistrationv1.ValidatingAdmissionPolicy, _ discovery.DiscoveryInterface, _ meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {
 		return []admissionregistrationv1.ExpressionWarning{{FieldRef: "here", Warning: p.Spec.Validations[0].Expression}}, nil

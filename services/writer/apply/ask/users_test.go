@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/query"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -21,7 +22,7 @@ var asksUsers = events.Command{
 	If: &events.If{UID: "uid-c"},
 }
 
-func usersOf(t *testing.T, s *fakeserver.Server) query.Users {
+func usersOf(t *testing.T, s *apiservertest.Server) query.Users {
 	t.Helper()
 	r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]
 	if r.Status != events.Answered {
@@ -35,7 +36,7 @@ func usersOf(t *testing.T, s *fakeserver.Server) query.Users {
 }
 
 // putPod stores a pod on a node that uses a claim.
-func putPod(s *fakeserver.Server, namespace, name, node, claim string) {
+func putPod(s *apiservertest.Server, namespace, name, node, claim string) {
 	pod := object(name, map[string]any{"namespace": namespace})
 	pod["spec"] = map[string]any{"nodeName": node, "volumes": []any{map[string]any{
 		"name": "data", "persistentVolumeClaim": map[string]any{"claimName": claim},
@@ -45,7 +46,7 @@ func putPod(s *fakeserver.Server, namespace, name, node, claim string) {
 
 // The users of a claim are found by a list of all pods of its namespace.
 func TestUsers(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(claimPath, "uid-c", object("c", map[string]any{"namespace": "ns"}))
 	putPod(s, "ns", "homeless", "", "c")
 	putPod(s, "ns", "another", "n1", "d")
@@ -71,7 +72,7 @@ func TestUsers(t *testing.T) {
 // No claim counts as unused because it could not be read, or because another object has its name
 // now.
 func TestUsersThatCannotBeRead(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(claimPath, "uid-later", object("c", map[string]any{"namespace": "ns"}))
 	if r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]; r.Status != events.Absent || r.Answer != nil {
 		t.Errorf("the users of another claim with that name are %+v, want Absent without an answer", r)
@@ -79,12 +80,12 @@ func TestUsersThatCannotBeRead(t *testing.T) {
 	s.Put(claimPath, "uid-c", object("c", map[string]any{"namespace": "ns"}))
 	putPod(s, "ns", "a", "n1", "d")
 	putPod(s, "ns", "b", "n1", "d")
-	for _, fault := range []fakeserver.Fault{{Code: 403}, {Code: 404}, {Code: 410}, {Code: 410, Continue: "1"}} { // a list of two versions has gaps
-		s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	for _, fault := range []apiservertest.Fault{{Code: 403}, {Code: 404}, {Code: 410}, {Code: 410, Continue: "1"}} { // a list of two versions has gaps
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
 			if r.Path == "/api/v1/namespaces/ns/pods" && r.Query.Get("continue") != "1" {
 				return fault
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		})
 		if r := carry(t, open(t, s), plan.Options{}, asksUsers)[0]; r.Status != events.Refused || r.Answer != nil {
 			t.Errorf("when pods cannot be listed (%+v) the result is %+v, want Refused without an answer", fault, r)
@@ -94,7 +95,7 @@ func TestUsersThatCannotBeRead(t *testing.T) {
 
 // A pod group is unused when all of its pods in its namespace have ended.
 func TestAPodGroupIsLetGoWhenNoPodIsInIt(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put("/apis/scheduling.k8s.io/v1alpha2/namespaces/ns/podgroups/g", "uid-g", object("g", map[string]any{"namespace": "ns", "finalizers": []any{"f"}}))
 	let := events.Command{
 		Verb: events.VerbUpdate, Kind: "podgroups.scheduling.k8s.io", Version: "v1alpha2", Namespace: "ns", Name: "g",
@@ -122,7 +123,7 @@ func TestAPodGroupIsLetGoWhenNoPodIsInIt(t *testing.T) {
 const rangePath = "/apis/networking.k8s.io/v1/servicecidrs/"
 
 // putRange stores a ServiceCIDR; a deleted one waits for its finalizer.
-func putRange(s *fakeserver.Server, name, cidr string, deleted bool) {
+func putRange(s *apiservertest.Server, name, cidr string, deleted bool) {
 	metadata := map[string]any{"finalizers": []any{query.RangeFinalizer}}
 	if deleted {
 		metadata["deletionTimestamp"] = "2030-01-01T12:00:00Z"
@@ -133,7 +134,7 @@ func putRange(s *fakeserver.Server, name, cidr string, deleted bool) {
 }
 
 // putAddress stores an IPAddress of a manager.
-func putAddress(s *fakeserver.Server, name, manager string) {
+func putAddress(s *apiservertest.Server, name, manager string) {
 	s.Put("/apis/networking.k8s.io/v1/ipaddresses/"+name, "uid-"+name, object(name, map[string]any{
 		"labels": map[string]any{"ipaddress.kubernetes.io/managed-by": manager},
 	}))
@@ -146,7 +147,7 @@ var lets = events.Command{
 
 // A ServiceCIDR is unused while no address needs it, of all that exist.
 func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	putRange(s, "a", "10.0.0.0/16", true)
 	putAddress(s, "10.0.0.7", "another-manager")
 	for i := range 1100 { // more than are listed at a time
@@ -188,14 +189,14 @@ func TestAServiceCIDRIsLetGoWhenNoAddressNeedsIt(t *testing.T) {
 func TestAServiceCIDRStaysWhileAListFails(t *testing.T) {
 	for _, kind := range []string{"ipaddresses", "servicecidrs"} {
 		for _, code := range []int{403, 404, 410} {
-			s := fakeserver.New(t)
+			s := applytest.Serve(t)
 			putRange(s, "a", "10.0.0.0/16", true)
 			putAddress(s, "10.1.0.1", query.AddressManager)
-			s.Break(func(r fakeserver.Request) fakeserver.Fault {
+			s.Break(func(r apiservertest.Request) apiservertest.Fault {
 				if r.Path == "/apis/networking.k8s.io/v1/"+kind {
-					return fakeserver.Fault{Code: code}
+					return apiservertest.Fault{Code: code}
 				}
-				return fakeserver.Fault{}
+				return apiservertest.Fault{}
 			})
 			if r := carry(t, open(t, s), plan.Options{}, lets)[0]; r.Status != events.Refused {
 				t.Errorf("when %s cannot be listed (%d) the result is %+v, want Refused", kind, code, r)

@@ -16,10 +16,11 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/csr"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -58,7 +59,7 @@ func certification(version, signer string) events.Command {
 // An approved request gets its certificate in its status; all else of the request stays, and no
 // message has the certificate.
 func TestARequestIsCertified(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	object := wanted(t, func(spec, _ map[string]any) { spec["large"] = int64(1<<60 + 1) })
 	version := s.Put(csrPath, "r", object)
 	r := carry(t, open(t, s, certifying(t)), plan.Options{}, certification(version, csr.KubeletClient))[0]
@@ -105,7 +106,7 @@ func asJSON(t *testing.T, value any) string {
 
 // A request that breaks a rule of its signer gets a failed condition that names the rule.
 func TestARequestFails(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	version := s.Put(csrPath, "r", wanted(t, func(spec, _ map[string]any) { spec["usages"] = []any{"client auth", "server auth"} }))
 	r := carry(t, open(t, s, certifying(t)), plan.Options{}, certification(version, csr.KubeletClient))[0]
 	status := s.Get(csrPath)["status"].(map[string]any)
@@ -161,7 +162,7 @@ func TestARequestIsNotCertified(t *testing.T) {
 		},
 		"a writer without a key": {without: true, status: events.Refused, code: 403, reason: query.NoKey},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		command := certification(s.Put(csrPath, "r", wanted(t, c.object)), csr.KubeletClient)
 		if c.change != nil {
 			c.change(&command)
@@ -183,15 +184,15 @@ func TestARequestIsNotCertified(t *testing.T) {
 // If the answer to a certificate is lost the writer does not sign again: the request has changed,
 // and the next decision sees the certificate.
 func TestALostCertificateIsAConflict(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	version := s.Put(csrPath, "r", wanted(t, nil))
 	lost := false
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Method == http.MethodPut && !lost {
 			lost = true
-			return fakeserver.Fault{Lost: true}
+			return apiservertest.Fault{Lost: true}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	d := open(t, s, certifying(t), func(c *apply.Config) { c.Patience = 5 * time.Minute })
 	r := carry(t, d, plan.Options{}, certification(version, csr.KubeletClient))[0]

@@ -13,9 +13,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -39,7 +40,7 @@ func TestExpiry(t *testing.T) {
 		"one that cannot be read": {bootstrapType, map[string]string{"expiration": canary}, `{"unreadable":true}`},
 		"another Secret":          {"Opaque", map[string]string{"expiration": "2030-01-01T12:00:00Z"}, `{"other":true}`},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		version := keepBootstrap(s, "abc", c.kind, c.holds)
 		keepBootstrap(s, "abcd", bootstrapType, map[string]string{"expiration": "2000-01-01T12:00:00Z"})
 		r := carry(t, open(t, s), plan.Options{}, asksExpiry("abc", version))[0]
@@ -60,26 +61,26 @@ func TestExpiry(t *testing.T) {
 // return; nor are the API server's words in it.
 func TestExpiryThatIsNotTold(t *testing.T) {
 	for what, c := range map[string]struct {
-		change func(*fakeserver.Server, *events.Command)
+		change func(*apiservertest.Server, *events.Command)
 		broken int
 		status events.Status
 		code   int
 	}{
-		"changed since":     {func(s *fakeserver.Server, _ *events.Command) { keepBootstrap(s, "abc", bootstrapType, nil) }, 0, events.Conflict, 409},
-		"another one":       {func(_ *fakeserver.Server, c *events.Command) { c.If.UID = "before" }, 0, events.Absent, 200},
-		"gone":              {func(s *fakeserver.Server, _ *events.Command) { s.Remove(bootstrapPath + "abc") }, 0, events.Absent, 404},
-		"in any namespace":  {func(_ *fakeserver.Server, c *events.Command) { c.Namespace = "shop" }, 0, events.Refused, 0},
+		"changed since":     {func(s *apiservertest.Server, _ *events.Command) { keepBootstrap(s, "abc", bootstrapType, nil) }, 0, events.Conflict, 409},
+		"another one":       {func(_ *apiservertest.Server, c *events.Command) { c.If.UID = "before" }, 0, events.Absent, 200},
+		"gone":              {func(s *apiservertest.Server, _ *events.Command) { s.Remove(bootstrapPath + "abc") }, 0, events.Absent, 404},
+		"in any namespace":  {func(_ *apiservertest.Server, c *events.Command) { c.Namespace = "shop" }, 0, events.Refused, 0},
 		"it may not":        {nil, http.StatusForbidden, events.Refused, http.StatusForbidden},
 		"no answer":         {nil, http.StatusInternalServerError, events.Failed, http.StatusInternalServerError},
 		"there are no such": {nil, http.StatusNotFound, events.Refused, http.StatusNotFound},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"expiration": "2030-01-01T12:00:00Z"})
 		command := asksExpiry("abc", version)
 		if c.change != nil {
 			c.change(s, &command)
 		}
-		s.Break(func(fakeserver.Request) fakeserver.Fault { return fakeserver.Fault{Code: c.broken, Message: canary} })
+		s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: c.broken, Message: canary} })
 		r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond }), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Answer != nil {
 			t.Errorf("%s: the result is %+v, want %s, code %d, and no answer", what, r, c.status, c.code)
@@ -90,7 +91,7 @@ func TestExpiryThatIsNotTold(t *testing.T) {
 
 // If a list has more than requested, only the token of that name counts.
 func TestExpiryAmongOthers(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	secret := func(name, kind, until string) map[string]any {
 		return map[string]any{
 			"type": kind, "data": map[string]any{"expiration": encoded(until)},
@@ -108,7 +109,7 @@ func TestExpiryAmongOthers(t *testing.T) {
 
 // An answer that is no list of Secrets is not repeated either.
 func TestExpiryOfWhatIsNone(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	s.Put(strings.TrimSuffix(bootstrapPath, "/"), "u", map[string]any{"kind": "SecretList", "items": canary})
 	r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond }), plan.Options{}, asksExpiry("abc", "1"))[0]
 	text, err := json.Marshal(r)
@@ -120,7 +121,7 @@ func TestExpiryOfWhatIsNone(t *testing.T) {
 
 // The client library logs answers at a high verbosity, but none with tokens.
 func TestTokensAreNotLogged(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	version := keepBootstrap(s, "abc", bootstrapType, map[string]string{"token-secret": canary})
 	info := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
 	signer(s, "abcdef", goldenKey, map[string]string{"mine": canary})

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
 // data returns the data of cluster-info.
-func data(s *fakeserver.Server) map[string]string {
+func data(s *apiservertest.Server) map[string]string {
 	text, _ := json.Marshal(s.Get(infoPath)["data"])
 	held := map[string]string{}
 	_ = json.Unmarshal(text, &held)
@@ -59,33 +59,33 @@ func tellsOf(told query.Signatures, data map[string]string, until string) bool {
 func TestSignatures(t *testing.T) {
 	for what, c := range map[string]struct {
 		has    map[string]string // the data besides the content
-		tokens func(*fakeserver.Server)
+		tokens func(*apiservertest.Server)
 		want   map[string]string // the signatures; nil: nothing is written
 		until  string
 	}{
-		"a new token":       {nil, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
-		"no tokens":         {nil, func(*fakeserver.Server) {}, nil, ""},
-		"signed before":     {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, nil, ""},
-		"a wrong signature": {map[string]string{goldenField: "no"}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
-		"of a token that is gone": {map[string]string{goldenField: golden, "jws-kubeconfig-012345": "old"}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, nil) },
+		"a new token":       {nil, func(s *apiservertest.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
+		"no tokens":         {nil, func(*apiservertest.Server) {}, nil, ""},
+		"signed before":     {map[string]string{goldenField: golden}, func(s *apiservertest.Server) { signer(s, "abcdef", goldenKey, nil) }, nil, ""},
+		"a wrong signature": {map[string]string{goldenField: "no"}, func(s *apiservertest.Server) { signer(s, "abcdef", goldenKey, nil) }, map[string]string{goldenField: golden}, ""},
+		"of a token that is gone": {map[string]string{goldenField: golden, "jws-kubeconfig-012345": "old"}, func(s *apiservertest.Server) { signer(s, "abcdef", goldenKey, nil) },
 			map[string]string{goldenField: golden}, ""},
-		"two that expire": {nil, func(s *fakeserver.Server) {
+		"two that expire": {nil, func(s *apiservertest.Server) {
 			signer(s, "abcdef", goldenKey, map[string]string{"expiration": "2030-01-01T15:00:00Z"})
 			signer(s, "012345", goldenKey, map[string]string{"expiration": "2030-01-01T13:00:00Z"})
 			signer(s, "6789ab", goldenKey, map[string]string{"expiration": "2030-01-01T12:30:00Z", "usage-bootstrap-signing": "no"})
 		}, map[string]string{goldenField: golden, "jws-kubeconfig-012345": "*"}, "2030-01-01T13:00:00Z"},
-		"one that has expired": {map[string]string{goldenField: golden}, func(s *fakeserver.Server) {
+		"one that has expired": {map[string]string{goldenField: golden}, func(s *apiservertest.Server) {
 			signer(s, "abcdef", goldenKey, map[string]string{"expiration": "2030-01-01T12:00:00Z"})
 		}, map[string]string{}, ""},
-		"one for nothing but authentication": {map[string]string{goldenField: golden}, func(s *fakeserver.Server) {
+		"one for nothing but authentication": {map[string]string{goldenField: golden}, func(s *apiservertest.Server) {
 			signer(s, "abcdef", goldenKey, map[string]string{"usage-bootstrap-signing": ""})
 		}, map[string]string{}, ""},
-		"one with another id":     {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, map[string]string{"token-id": "fedcba"}) }, map[string]string{}, ""},
-		"one without a secret":    {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", "", nil) }, map[string]string{}, ""},
-		"one of another type":     {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdef", goldenKey, map[string]string{"type": "Opaque"}) }, map[string]string{}, ""},
-		"one with too long an id": {map[string]string{goldenField: golden}, func(s *fakeserver.Server) { signer(s, "abcdefg", goldenKey, nil) }, map[string]string{}, ""},
+		"one with another id":     {map[string]string{goldenField: golden}, func(s *apiservertest.Server) { signer(s, "abcdef", goldenKey, map[string]string{"token-id": "fedcba"}) }, map[string]string{}, ""},
+		"one without a secret":    {map[string]string{goldenField: golden}, func(s *apiservertest.Server) { signer(s, "abcdef", "", nil) }, map[string]string{}, ""},
+		"one of another type":     {map[string]string{goldenField: golden}, func(s *apiservertest.Server) { signer(s, "abcdef", goldenKey, map[string]string{"type": "Opaque"}) }, map[string]string{}, ""},
+		"one with too long an id": {map[string]string{goldenField: golden}, func(s *apiservertest.Server) { signer(s, "abcdefg", goldenKey, nil) }, map[string]string{}, ""},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		c.tokens(s)
 		held := map[string]string{"kubeconfig": goldenInfo, "mine": "x"}
 		maps.Copy(held, c.has)
@@ -120,7 +120,7 @@ func TestSignatures(t *testing.T) {
 }
 
 // tellsNothing fails if an answer or a write has tokens.
-func tellsNothing(t *testing.T, what string, s *fakeserver.Server, r events.Result) {
+func tellsNothing(t *testing.T, what string, s *apiservertest.Server, r events.Result) {
 	t.Helper()
 	text, err := json.Marshal(r)
 	for _, secret := range []string{goldenKey, encoded(goldenKey), canary, encoded(canary), goldenInfo} {
@@ -138,28 +138,28 @@ func tellsNothing(t *testing.T, what string, s *fakeserver.Server, r events.Resu
 // If signing fails cluster-info stays as it is, and the reason has none of the API server's words
 // about tokens.
 func TestNotSigned(t *testing.T) {
-	refuse := func(method, path string, code int) func(fakeserver.Request) fakeserver.Fault {
-		return func(r fakeserver.Request) fakeserver.Fault {
+	refuse := func(method, path string, code int) func(apiservertest.Request) apiservertest.Fault {
+		return func(r apiservertest.Request) apiservertest.Fault {
 			if r.Method == method && strings.Contains(r.Path, path) {
-				return fakeserver.Fault{Code: code, Message: canary}
+				return apiservertest.Fault{Code: code, Message: canary}
 			}
-			return fakeserver.Fault{}
+			return apiservertest.Fault{}
 		}
 	}
 	for what, c := range map[string]struct {
-		change func(*fakeserver.Server, *events.Command)
-		broken func(fakeserver.Request) fakeserver.Fault
+		change func(*apiservertest.Server, *events.Command)
+		broken func(apiservertest.Request) apiservertest.Fault
 		status events.Status
 		code   int
 	}{
-		"changed since":        {func(s *fakeserver.Server, _ *events.Command) { keepInfo(s, nil) }, nil, events.Conflict, 409},
-		"another one":          {func(_ *fakeserver.Server, c *events.Command) { c.If.UID = "before" }, nil, events.Conflict, 409},
-		"gone":                 {func(s *fakeserver.Server, _ *events.Command) { s.Remove(infoPath) }, nil, events.Absent, 404},
-		"another ConfigMap":    {func(_ *fakeserver.Server, c *events.Command) { c.Name = "kube-root-ca.crt" }, nil, events.Refused, 0},
-		"in another namespace": {func(_ *fakeserver.Server, c *events.Command) { c.Namespace = "shop" }, nil, events.Refused, 0},
-		"in any version":       {func(_ *fakeserver.Server, c *events.Command) { c.If.ResourceVersion = "" }, nil, events.Refused, 0},
-		"of another kind":      {func(_ *fakeserver.Server, c *events.Command) { c.Kind = "pods" }, nil, events.Refused, 0},
-		"by an update":         {func(_ *fakeserver.Server, c *events.Command) { c.Verb = events.VerbUpdate }, nil, events.Refused, 0},
+		"changed since":        {func(s *apiservertest.Server, _ *events.Command) { keepInfo(s, nil) }, nil, events.Conflict, 409},
+		"another one":          {func(_ *apiservertest.Server, c *events.Command) { c.If.UID = "before" }, nil, events.Conflict, 409},
+		"gone":                 {func(s *apiservertest.Server, _ *events.Command) { s.Remove(infoPath) }, nil, events.Absent, 404},
+		"another ConfigMap":    {func(_ *apiservertest.Server, c *events.Command) { c.Name = "kube-root-ca.crt" }, nil, events.Refused, 0},
+		"in another namespace": {func(_ *apiservertest.Server, c *events.Command) { c.Namespace = "shop" }, nil, events.Refused, 0},
+		"in any version":       {func(_ *apiservertest.Server, c *events.Command) { c.If.ResourceVersion = "" }, nil, events.Refused, 0},
+		"of another kind":      {func(_ *apiservertest.Server, c *events.Command) { c.Kind = "pods" }, nil, events.Refused, 0},
+		"by an update":         {func(_ *apiservertest.Server, c *events.Command) { c.Verb = events.VerbUpdate }, nil, events.Refused, 0},
 		"may not read tokens":  {nil, refuse("GET", "/secrets", 403), events.Refused, 403},
 		"no such as tokens":    {nil, refuse("GET", "/secrets", 404), events.Refused, 404},
 		"tokens are not there": {nil, refuse("GET", "/secrets", 500), events.Failed, 500},
@@ -167,7 +167,7 @@ func TestNotSigned(t *testing.T) {
 		"it is not taken":      {nil, refuse("PUT", "/cluster-info", 422), events.Refused, 422},
 		"another was faster":   {nil, refuse("PUT", "/cluster-info", 409), events.Conflict, 409},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		signer(s, "abcdef", goldenKey, nil)
 		version := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
 		command := signs(version)
@@ -188,7 +188,7 @@ func TestNotSigned(t *testing.T) {
 
 // Without content to sign cluster-info stays as it is, and so do the signatures of others.
 func TestNothingToSign(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	signer(s, "abcdef", goldenKey, nil)
 	for _, held := range []map[string]string{nil, {"jws-kubeconfig-012345": "old"}} {
 		version := keepInfo(s, held)
@@ -201,16 +201,16 @@ func TestNothingToSign(t *testing.T) {
 // If the answer is lost the command does not count as done: the next turn reads cluster-info
 // again.
 func TestALostSignature(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	signer(s, "abcdef", goldenKey, nil)
 	version := keepInfo(s, map[string]string{"kubeconfig": goldenInfo})
 	lost := false
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Method == http.MethodPut && !lost {
 			lost = true
-			return fakeserver.Fault{Lost: true}
+			return apiservertest.Fault{Lost: true}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	d := open(t, s, atNoon, func(c *apply.Config) { c.Patience = 5 * time.Minute })
 	r := carry(t, d, plan.Options{}, signs(version))[0]

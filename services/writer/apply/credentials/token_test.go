@@ -15,11 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/writer/apply"
+	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/apply/mint"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -46,7 +47,7 @@ func TestASecretIsFilled(t *testing.T) {
 		"a short token":          {map[string]string{"ca.crt": "ca", "token": "x", "namespace": "ns"}, nil},
 		"no token, but the rest": {map[string]string{"ca.crt": "ca", "namespace": "ns"}, []string{"token"}},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		version := keep(s, tokenType, c.holds)
 		r := carry(t, open(t, s, minting(t)), plan.Options{}, filling(version))[0]
 		want := events.Applied
@@ -93,7 +94,7 @@ func TestASecretIsNotFilled(t *testing.T) {
 	for what, c := range map[string]struct {
 		kind    string
 		change  func(*events.Command)
-		broken  func(fakeserver.Request) fakeserver.Fault
+		broken  func(apiservertest.Request) apiservertest.Fault
 		without bool // without a mint
 		status  events.Status
 		code    int
@@ -107,7 +108,7 @@ func TestASecretIsNotFilled(t *testing.T) {
 		"the account is not told":    {kind: tokenType, broken: silent, status: events.Failed, code: 500},
 		"what it lacks is not taken": {kind: tokenType, broken: refusing, status: events.Refused, code: 422},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		command := filling(keep(s, c.kind, nil))
 		if c.change != nil {
 			c.change(&command)
@@ -133,15 +134,15 @@ func TestASecretIsNotFilled(t *testing.T) {
 }
 
 // refusing refuses patches with a message that may repeat their content.
-func refusing(r fakeserver.Request) fakeserver.Fault {
+func refusing(r apiservertest.Request) apiservertest.Fault {
 	if r.Method == http.MethodPatch {
-		return fakeserver.Fault{Code: http.StatusUnprocessableEntity}
+		return apiservertest.Fault{Code: http.StatusUnprocessableEntity}
 	}
-	return fakeserver.Fault{}
+	return apiservertest.Fault{}
 }
 
 // silent returns no accounts.
-func silent(r fakeserver.Request) (f fakeserver.Fault) {
+func silent(r apiservertest.Request) (f apiservertest.Fault) {
 	if r.Path == accountPath {
 		f.Code, f.Message = http.StatusInternalServerError, "away"
 	}
@@ -163,7 +164,7 @@ func TestMintsThatLackSomething(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	d := open(t, s, func(c *apply.Config) { c.Mint = m })
 	r := carry(t, d, plan.Options{}, filling(keep(s, tokenType, nil)))[0]
 	if r.Status != events.Refused || r.Reason != query.NoKey || s.Answered("PATCH "+secretPath) > 0 {
@@ -173,7 +174,7 @@ func TestMintsThatLackSomething(t *testing.T) {
 		if m, err = mint.New(weak, []byte(ca)); err != nil {
 			t.Fatal(err)
 		}
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		version := keep(s, tokenType, map[string]string{"token": canary})
 		carry(t, open(t, s, func(c *apply.Config) { c.Mint = m }), plan.Options{}, filling(version))
 		var patch struct{ Data json.RawMessage }
@@ -186,15 +187,15 @@ func TestMintsThatLackSomething(t *testing.T) {
 // If the answer to a fill is lost, the writer does not read the whole Secret to look for the
 // effect: the version has moved, and the next decision reads the Secret again.
 func TestALostFillIsAConflict(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	version := keep(s, tokenType, nil)
 	lost := false
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Method == http.MethodPatch && !lost {
 			lost = true
-			return fakeserver.Fault{Lost: true}
+			return apiservertest.Fault{Lost: true}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	d := open(t, s, minting(t), func(c *apply.Config) { c.Patience = 5 * time.Minute })
 	r := carry(t, d, plan.Options{}, filling(version))[0]
@@ -210,8 +211,8 @@ func TestALostFillIsAConflict(t *testing.T) {
 // A token is for the live account that the live Secret names; the turn's word alone signs and
 // overwrites nothing.
 func TestATokenIsOfTheSecretsAccount(t *testing.T) {
-	other := func(name, uid string) func(*fakeserver.Server) {
-		return func(s *fakeserver.Server) {
+	other := func(name, uid string) func(*apiservertest.Server) {
+		return func(s *apiservertest.Server) {
 			annotations := map[string]any{}
 			for key, value := range map[string]string{nameKey: name, uidKey: uid} {
 				if value != "" {
@@ -224,26 +225,26 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 		}
 	}
 	for what, c := range map[string]struct {
-		change func(*fakeserver.Server)
+		change func(*apiservertest.Server)
 		signed bool
 	}{
-		"as it should be": {func(*fakeserver.Server) {}, true},
+		"as it should be": {func(*apiservertest.Server) {}, true},
 		"no uid yet":      {other("builder", ""), true},
 		"another account": {other("low", "b"), false},
-		"another that is there": {func(s *fakeserver.Server) {
+		"another that is there": {func(s *apiservertest.Server) {
 			other("low", "b")(s)
 			s.Put(strings.Replace(accountPath, "builder", "low", 1), "b", map[string]any{})
 		}, false},
 		"another uid":         {other("builder", "before"), false},
 		"no account":          {other("", ""), false},
-		"the account is gone": {func(s *fakeserver.Server) { s.Remove(accountPath) }, false},
-		"the account is newer, and there is no uid yet": {func(s *fakeserver.Server) {
+		"the account is gone": {func(s *apiservertest.Server) { s.Remove(accountPath) }, false},
+		"the account is newer, and there is no uid yet": {func(s *apiservertest.Server) {
 			other("builder", "")(s)
 			s.Put(accountPath, "after", map[string]any{})
 		}, false},
-		"the account is newer": {func(s *fakeserver.Server) { s.Put(accountPath, "after", map[string]any{}) }, false},
+		"the account is newer": {func(s *apiservertest.Server) { s.Put(accountPath, "after", map[string]any{}) }, false},
 	} {
-		s := fakeserver.New(t)
+		s := applytest.Serve(t)
 		keep(s, tokenType, nil)
 		c.change(s)
 		version, _ := s.Get(secretPath)["metadata"].(map[string]any)["resourceVersion"].(string)
@@ -260,7 +261,7 @@ func TestATokenIsOfTheSecretsAccount(t *testing.T) {
 
 // A Secret that names no account gets no token, also if the turn names none.
 func TestATokenIsOfSomeAccount(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	door := open(t, s, minting(t))
 	version := s.Put(secretPath, "k", map[string]any{"type": tokenType, "metadata": map[string]any{"name": "key", "namespace": "ns"}})
 	r := plan.Request{Verb: plan.Patch, Kind: kinds.Secrets.Name, Version: "v1", Namespace: "ns", Name: "key", Subresource: query.SubToken, PatchType: types.MergePatchType}

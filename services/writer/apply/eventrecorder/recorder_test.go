@@ -17,12 +17,12 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/services/writer/apply"
 	"github.com/millrace/millrace/services/writer/apply/applytest"
 	"github.com/millrace/millrace/services/writer/apply/eventrecorder"
-	"github.com/millrace/millrace/services/writer/internal/fakeserver"
 	"github.com/millrace/millrace/services/writer/plan"
 )
 
@@ -39,7 +39,7 @@ func eventRecord(i int, message string) eventrecorder.Event {
 }
 
 // told writes records and waits until the server has n Events and has had a number of requests.
-func told(t *testing.T, s *fakeserver.Server, records []eventrecorder.Event, n, requests int) map[string]map[string]any {
+func told(t *testing.T, s *apiservertest.Server, records []eventrecorder.Event, n, requests int) map[string]map[string]any {
 	t.Helper()
 	recorder := eventrecorder.New(eventrecorder.Config{Do: applytest.Open(t, s).Do, Clock: clock.RealClock{}})
 	for _, r := range records {
@@ -61,7 +61,7 @@ func told(t *testing.T, s *fakeserver.Server, records []eventrecorder.Event, n, 
 
 // Fifteen creates of one owner: nine Events of their own, the rest combined.
 func TestSimilarEventsAreCombined(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	var records []eventrecorder.Event
 	for i := range 15 {
 		records = append(records, eventRecord(i, fmt.Sprintf("Created pod: web-%d", i)))
@@ -85,23 +85,23 @@ func TestSimilarEventsAreCombined(t *testing.T) {
 
 // Two writers that write the Events of one turn make one Event.
 func TestToldTwiceIsOneEvent(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	told(t, s, []eventrecorder.Event{eventRecord(0, "Created pod: web-0")}, 1, 1)
 	told(t, s, []eventrecorder.Event{eventRecord(0, "Created pod: web-0")}, 1, 2)
 }
 
 // A server that is away for a while loses no Event; a refusal ends an Event at once.
 func TestEventsAreTriedAgain(t *testing.T) {
-	s := fakeserver.New(t)
+	s := applytest.Serve(t)
 	n := 0
-	s.Break(func(r fakeserver.Request) fakeserver.Fault {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if n++; n < 3 {
-			return fakeserver.Fault{Code: http.StatusServiceUnavailable}
+			return apiservertest.Fault{Code: http.StatusServiceUnavailable}
 		}
 		if n == 4 {
-			return fakeserver.Fault{Code: http.StatusForbidden}
+			return apiservertest.Fault{Code: http.StatusForbidden}
 		}
-		return fakeserver.Fault{}
+		return apiservertest.Fault{}
 	})
 	records := []eventrecorder.Event{eventRecord(0, "Created pod: web-0"), eventRecord(1, "Created pod: web-1"), eventRecord(2, "Created pod: web-2")}
 	told(t, s, records, 2, 5)
