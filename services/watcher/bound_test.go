@@ -45,8 +45,8 @@ func TestAnObjectIsRecordedNoFasterThanItsBound(t *testing.T) {
 	service, _ := start(t, s, b, "one", bounded(4*large, large))
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
 	for i := range rewrites {
-		s.Change("MODIFIED", "other", 0)
-		s.Change("MODIFIED", "large", large+i)
+		s.PutPod("other", 0)
+		s.PutPod("large", large+i)
 	}
 	watchertest.Until(t, func() bool { _, recorded, _ := newestOf(t, b, "other"); return recorded == rewrites })
 	if _, recorded, _ := newestOf(t, b, "large"); recorded > 10 {
@@ -91,11 +91,11 @@ func TestBeginningsAndEndsDoNotWait(t *testing.T) {
 	start(t, s, b, "one", bounded(1, 1)) // a version each two hours
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 })
 	for range 2 {
-		s.Change("ADDED", "large", large)
+		s.PutPod("large", large)
 		for range 5 {
-			s.Change("MODIFIED", "large", large)
+			s.PutPod("large", large)
 		}
-		s.Change("DELETED", "large", large)
+		s.RemovePod("large")
 	}
 	watchertest.Eventually(t, b, "is large", "gone large", "is large", "gone large")
 	for _, d := range watchertest.LogOf(t, b) {
@@ -111,15 +111,15 @@ func TestWhatWaitsIsRecordedWhenTheWatchEnds(t *testing.T) {
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one", bounded(1, 1))
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
-	s.Change("ADDED", "large", large)
+	s.PutPod("large", large)
 	watchertest.Eventually(t, b, "is large")
-	s.Change("MODIFIED", "large", large)
-	s.Change("ADDED", "other", 0)
+	s.PutPod("large", large)
+	s.PutPod("other", 0)
 	watchertest.Eventually(t, b, "is large", "is other")
 	stop()
 	watchertest.Eventually(t, b, "is large", "is other", "is large")
 	start(t, s, b, "two", bounded(1, 1))
-	s.Change("ADDED", "more", 0)
+	s.PutPod("more", 0)
 	watchertest.Eventually(t, b, "is large", "is other", "is large", "is more")
 }
 
@@ -131,10 +131,10 @@ func TestWhatWaitedIsFoundAfterACrash(t *testing.T) {
 	first := bustest.Wrap(b)
 	_, stop := start(t, s, first, "one", bounded(1, 1))
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
-	s.Change("ADDED", "large", large)
+	s.PutPod("large", large)
 	watchertest.Eventually(t, b, "is large")
-	s.Change("MODIFIED", "large", large) // waits
-	s.Change("ADDED", "other", 0)
+	s.PutPod("large", large) // waits
+	s.PutPod("other", 0)
 	watchertest.Eventually(t, b, "is large", "is other")
 	first.Fail(bustest.AppendMessage, errors.New("cut off"))
 	stop()

@@ -23,9 +23,9 @@ import (
 // idle is a watcher that all kinds fall to and that runs no loop. It is for tests in virtual time.
 func idle(t *testing.T, b bus.Bus, options ...func(*Config)) (*Service, *watchertest.Server) {
 	t.Helper()
-	s, d := watchertest.Offline()
+	s := watchertest.Offline(t)
 	config := Config{Bus: b, ID: "one", Every: true}
-	config.REST = d.REST()
+	config.REST = s.REST()
 	for _, option := range options {
 		option(&config)
 	}
@@ -83,16 +83,16 @@ func TestWhatASearchTells(t *testing.T) {
 			t.Error("findKinds does not wake the service at the reminder")
 		}
 		service.reminder = time.Time{}
-		s.Refuse[""] = 503
+		s.Refuse("", 503)
 		for range 2 {
 			service.findKinds(ctx)
 		}
-		s.Refuse[""] = 403
+		s.Refuse("", 403)
 		service.findKinds(ctx)
 		if woken() || service.discoveryErr == nil {
 			t.Error("a failed discovery wakes the service, or leaves no error")
 		}
-		clear(s.Refuse)
+		s.Break(nil)
 		for range 2 {
 			service.findKinds(ctx)
 		}
@@ -104,7 +104,7 @@ func TestWhatASearchTells(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(ctx)
 		cancel()
-		s.Refuse[""] = 500
+		s.Refuse("", 500)
 		if service.findKinds(ended); service.discoveryErr != nil {
 			t.Errorf("a discovery that was interrupted is the error %v", service.discoveryErr)
 		}

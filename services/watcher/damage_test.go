@@ -42,14 +42,14 @@ func TestWhatADiskDidIsMended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, b := watchertest.Serve(t), memory.New(memory.Options{})
 			for _, pod := range []string{"a", "b", "c"} {
-				s.Change("ADDED", pod, 0)
+				s.PutPod(pod, 0)
 			}
 			_, stop := start(t, s, b, "one")
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4 })
 			stop()
 			_, stop = start(t, s, watchertest.Worn(b, logPods, tc.damaged, tc.lost...), "two")
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4+len(tc.said) })
-			s.Change("ADDED", "d", 0)
+			s.PutPod("d", 0)
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 5+len(tc.said) })
 			stop()
 			said := watchertest.LogOf(t, b)[4:]
@@ -108,17 +108,17 @@ func overtaken(b bus.Bus) (*bustest.Bus, *atomic.Bool) {
 func TestALogThatGoesOnIsNoDamage(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
-	s.Change("ADDED", "b", 0)
+	s.PutPod("a", 0)
+	s.PutPod("b", 0)
 	_, stop := start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 })
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4 })
 	stop()
 	l, came := overtaken(b)
 	start(t, s, l, "two")
 	watchertest.Until(t, came.Load)
-	s.Change("ADDED", "c", 0)
+	s.PutPod("c", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) >= 5 })
 	told := watchertest.Ops(watchertest.LogOf(t, b))
 	slices.Sort(told[:2]) // a list has no order
@@ -132,8 +132,8 @@ func TestALogThatGoesOnIsNoDamage(t *testing.T) {
 func TestAGhostIsBuried(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
-	s.Change("ADDED", "stale", 0)
+	s.PutPod("a", 0)
+	s.PutPod("stale", 0)
 	_, stop := start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 })
 	stop()
@@ -143,8 +143,8 @@ func TestAGhostIsBuried(t *testing.T) {
 			of = uint64(i + 1)
 		}
 	}
-	s.Change("DELETED", "stale", 0)
-	s.Forget()
+	s.RemovePod("stale")
+	s.Compact()
 	start(t, s, watchertest.Worn(b, logPods, []uint64{of}), "two")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 6 })
 	if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b)[3:])); got != "[gone stale gap mark]" {
@@ -160,7 +160,7 @@ func TestAGhostIsBuried(t *testing.T) {
 func TestReadersAreHeard(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	told := func(end uint64, reason string) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
@@ -27,11 +29,16 @@ func every(c *Config) { c.Every = true }
 func TestAListIsReadInPagesWhereItIsNotStreamed(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Streams = false
-	s.Change("ADDED", "a", 0)
+	s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
+		if r.Query.Has("sendInitialEvents") {
+			f.Code = http.StatusUnprocessableEntity
+		}
+		return f
+	})
+	s.PutPod("a", 0)
 	service, _ := start(t, s, b, "one")
 	watchertest.Eventually(t, b, "is a")
-	s.Change("DELETED", "a", 0)
+	s.RemovePod("a")
 	watchertest.Eventually(t, b, "is a", "gone a")
 	if got := s.Listed(); got != 1 {
 		t.Errorf("%d whole lists, want 1", got)
@@ -42,11 +49,11 @@ func TestAListIsReadInPagesWhereItIsNotStreamed(t *testing.T) {
 func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Custom = true
-	s.Refuse["widgets"] = http.StatusForbidden
-	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.Serve(watchertest.Widgets)
+	s.Refuse("widgets", http.StatusForbidden)
+	s.Edit("widgets", "w", func(*corev1.Pod) {})
 	service, _ := start(t, s, b, "one", every)
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	degraded := func(kind string) float64 {
 		return metrictest.Collect(t, service.Collectors()...).Sum("millrace_watcher_degraded", "kind="+kind)
@@ -63,7 +70,7 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 		t.Errorf("after a moment the kinds that cannot be watched are %+v, want none", all)
 	}
 	watchertest.Until(t, func() bool { return degraded("pods") == 0 })
-	s.Set(func() { clear(s.Refuse) })
+	s.Break(nil)
 	watchertest.Until(t, func() bool {
 		return fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))) == "[is w mark]"
 	})
@@ -74,18 +81,20 @@ func TestARefusedKindDegradesAloneAndRecovers(t *testing.T) {
 func TestTooManyRequestsAreAskedAgainAsLateAsTold(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Refuse["pods"], s.After, s.Once = http.StatusTooManyRequests, 1, true
-	start(t, s, b, "one")
-	s.Change("ADDED", "a", 0)
-	watchertest.Eventually(t, b, "is a")
-	s.Set(func() {
-		if len(s.Refused) != 1 {
-			t.Errorf("%d requests were refused, want 1", len(s.Refused))
+	var refused atomic.Int64
+	s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
+		if strings.HasSuffix(r.Path, "/pods") && refused.CompareAndSwap(0, 1) {
+			f.Code, f.RetryAfter = http.StatusTooManyRequests, 1
 		}
-		if took := s.Requested[1].Sub(s.Requested[0]); took < 900*time.Millisecond {
-			t.Errorf("asked again after %v, not after the second it was told", took)
-		}
+		return f
 	})
+	start(t, s, b, "one")
+	s.PutPod("a", 0)
+	watchertest.Eventually(t, b, "is a")
+	asked := s.Asked("pods")
+	if took := asked[1].Sub(asked[0]); refused.Load() != 1 || took < 900*time.Millisecond {
+		t.Errorf("asked again after %v, not after the second it was told; refused was %d", took, refused.Load())
+	}
 }
 
 func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
@@ -93,18 +102,18 @@ func TestTheWatchGoesOnSoonAfterAnOutage(t *testing.T) {
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	service, _ := start(t, s, b, "one")
 	watching(t, service) // or the list would be begun anew
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	address, handler := s.Listener.Addr().String(), s.Config.Handler
-	s.Cut()
+	s.CutWatches()
 	s.CloseClientConnections()
 	s.Listener.Close()
 	watchertest.Until(t, func() bool { return service.checkSynced() != nil })
-	s.Change("DELETED", "a", 0)
+	s.RemovePod("a")
 	again := &http.Server{Handler: handler}
 	listener := listen(t, address)
 	go func() { _ = again.Serve(listener) }()
-	t.Cleanup(func() { s.Cut(); again.Close() })
+	t.Cleanup(func() { s.CutWatches(); again.Close() })
 	const look = 10 * time.Millisecond
 	looks := 0 // while this process stands still, nothing is counted
 	for ; len(watchertest.LogOf(t, b)) < 3; looks++ {
@@ -122,16 +131,16 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	start(t, s, b, "one", every)
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
-	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
-	s.Set(func() { s.Custom = true })
+	s.Edit("widgets", "w", func(*corev1.Pod) {})
+	s.Serve(watchertest.Widgets)
 	told := func() string { return fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))) }
 	watchertest.Until(t, func() bool { return told() == "[is w mark]" })
-	s.Set(func() { s.Custom = false })
-	s.Cut()
+	s.Unserve(watchertest.Widgets)
+	s.CutWatches()
 	watchertest.Until(t, func() bool { return told() == "[is w mark gone w mark]" })
-	s.Set(func() { s.Custom = true })
+	s.Serve(watchertest.Widgets)
 	watchertest.Until(t, func() bool { return strings.HasPrefix(told(), "[is w mark gone w mark is w gap mark") })
 }
 
@@ -140,11 +149,11 @@ func TestKindsComeAndGoAndComeBack(t *testing.T) {
 func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const age = time.Minute
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := memory.New(memory.Options{LogAge: age})
-		service, _ := start(t, s, b, "one", through(d), every)
-		s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
-		s.Set(func() { s.Custom = true })
+		service, _ := start(t, s, b, "one", every)
+		s.Edit("widgets", "w", func(*corev1.Pod) {})
+		s.Serve(watchertest.Widgets)
 		stream := subject.LogStream("widgets.example.com")
 		told := func() string {
 			return strings.Join(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com")), " ")
@@ -153,8 +162,8 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 		if got := told(); got != "is w mark" {
 			t.Fatalf("at first the log tells %q", got)
 		}
-		s.Set(func() { s.Custom = false })
-		s.Cut()
+		s.Unserve(watchertest.Widgets)
+		s.CutWatches()
 		time.Sleep(goneAfter + 10*time.Second)
 		if got := told(); !strings.HasSuffix(got, "gone w mark") {
 			t.Fatalf("when the kind is served no more its log is %q, want it to end with the deletion and a mark", got)
@@ -172,7 +181,7 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 		if _, err := b.StreamState(t.Context(), stream); !errors.Is(err, bus.ErrNoStream) {
 			t.Errorf("when all has expired the log of the kind is still there: %v", err)
 		}
-		s.Set(func() { s.Custom = true })
+		s.Serve(watchertest.Widgets)
 		time.Sleep(15 * time.Second)
 		if got := told(); got != "is w mark" {
 			t.Errorf("when the kind is served again its log is %q, want \"is w mark\"", got)
@@ -183,14 +192,16 @@ func TestTheStreamsOfARetiredKindGo(t *testing.T) {
 func TestADocumentThatIsNotUpToDateRetiresNothing(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Custom = true
-	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.Serve(watchertest.Widgets)
+	s.Edit("widgets", "w", func(*corev1.Pod) {})
 	service, stop := start(t, s, b, "one", every)
 	watchertest.Until(t, func() bool {
 		return fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))) == "[is w mark]"
 	})
 	stop() // it would sweep beside us
-	s.Set(func() { s.Stale = true })
+	stale := watchertest.Widgets
+	stale.Stale = true
+	s.Serve(stale)
 	service.findKinds(t.Context())
 	want, catalog, _ := service.wanted()
 	if contains(want, "widgets.example.com") || !catalog.Silent["example.com"] {
@@ -211,7 +222,7 @@ func TestDiscoveryIsReadOnceWhileNothingChanges(t *testing.T) {
 	if _, fresh, err := service.source.Discover(t.Context()); fresh || err != nil {
 		t.Errorf("the same catalog again: fresh %t, %v", fresh, err)
 	}
-	s.Set(func() { s.Custom = true })
+	s.Serve(watchertest.Widgets)
 	catalog, fresh, err := service.source.Discover(t.Context())
 	if !fresh || err != nil || !catalog.Serves("widgets.example.com", "v1") || catalog.Serves("widgets.example.com", "v2") {
 		t.Errorf("a new kind: fresh %t, %v, %v", fresh, catalog, err)
@@ -223,16 +234,16 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 	for name, later := range map[string]int{"the position is before ours": 0, "the position has passed ours": 20} {
 		t.Run(name, func(t *testing.T) {
 			s, b := watchertest.Serve(t), memory.New(memory.Options{})
-			s.Change("ADDED", "a", 0)
-			s.Change("ADDED", "lost", 0)
+			s.PutPod("a", 0)
+			s.PutPod("lost", 0)
 			_, stop := start(t, s, b, "one")
 			watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 })
-			s.Change("MODIFIED", "a", 0)
+			s.PutPod("a", 0)
 			watchertest.EventuallySorted(t, b, "is a", "is a", "is lost")
 			stop()
 			s.Restore(2) // a as it was first
 			for i := range later {
-				s.Change("ADDED", fmt.Sprint("later-", i), 0)
+				s.PutPod(fmt.Sprint("later-", i), 0)
 			}
 			start(t, s, b, "two")
 			watchertest.Until(t, func() bool {
@@ -261,15 +272,15 @@ func TestABackupBeginsANewEpoch(t *testing.T) {
 func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Set(func() { s.Custom = true })
-	s.Change("ADDED", "a", 0)
+	s.Serve(watchertest.Widgets)
+	s.PutPod("a", 0)
 	_, stop := start(t, s, b, "one", every)
 	watchertest.EventuallySorted(t, b, "is a")
-	s.Change("ADDED", "lost", 0)
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("lost", 0)
+	s.PutPod("a", 0)
 	watchertest.EventuallySorted(t, b, "is a", "is a", "is lost")
 	for i := range 40 { // pods are at version 4, widgets far beyond
-		s.ChangeOf("widgets", "ADDED", fmt.Sprint("w-", i), func(*corev1.Pod) {})
+		s.Edit("widgets", fmt.Sprint("w-", i), func(*corev1.Pod) {})
 	}
 	watchertest.Until(t, func() bool {
 		return strings.Contains(fmt.Sprint(watchertest.Ops(watchertest.LogOfKind(t, b, "widgets.example.com"))), "is w-39")
@@ -277,7 +288,7 @@ func TestOneKindTellsTheOthersOfABackup(t *testing.T) {
 	stop()
 	s.Restore(2)
 	for range 10 {
-		s.Change("MODIFIED", "a", 0)
+		s.PutPod("a", 0)
 	}
 	start(t, s, b, "two", every)
 	watchertest.Until(t, func() bool { // each of them at its own time
@@ -306,7 +317,7 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	if err := appender.Append(t.Context(), events.Message{Subject: subject.Mark("pods"), Header: events.EncodeDelta(events.Delta{Op: events.Mark}).Header}); err != nil {
 		t.Fatal(err)
 	}
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	_, stop := start(t, s, b, "one") // metadata became full
 	watchertest.Eventually(t, b, "is a")
 	if form := watchertest.LogOf(t, b)[0].Form; form != kinds.Full {
@@ -315,7 +326,7 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 }) // its mark, from which the next one goes on
 	stop()
 	_, stop = start(t, s, b, "two", func(c *Config) { c.Kinds = []kinds.Kind{brief} }) // full stays
-	s.Change("ADDED", "b", 0)
+	s.PutPod("b", 0)
 	watchertest.Eventually(t, b, "is a", "is b")
 	if form := watchertest.LogOf(t, b)[2].Form; form != kinds.Full {
 		t.Errorf("a watcher that wants metadata records in form %q, want in full", form)
@@ -326,19 +337,19 @@ func TestAKindThatIsWantedOtherwise(t *testing.T) {
 // TestALogThatLostItsEndIsPaddedAndCompared: the watcher that stored what is lost still runs.
 func TestALogThatLostItsEndIsPaddedAndCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := memory.New(memory.Options{})
-		s.Change("ADDED", "a", 0)
-		start(t, s, b, "one", through(d))
+		s.PutPod("a", 0)
+		start(t, s, b, "one")
 		time.Sleep(5 * time.Second) // virtual, as all of them here
 		for range 3 {
-			s.Change("MODIFIED", "a", 0)
+			s.PutPod("a", 0)
 		}
 		time.Sleep(time.Second) // they are flushed
 		if err := b.Truncate(logPods, 2); err != nil {
 			t.Fatal(err)
 		}
-		s.Change("DELETED", "a", 0)
+		s.RemovePod("a")
 		time.Sleep(5 * time.Second)
 		log := watchertest.LogOf(t, b)
 		if got := fmt.Sprint(watchertest.Ops(log)); got != "[is a mark gap gap gap gone a gap mark]" {

@@ -58,11 +58,11 @@ func marksOf(t *testing.T, b bus.Bus, kind kinds.Name) (n int) {
 // until another one has appended to its log. In the second half of that time a check fails.
 func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := newCable(memory.New(memory.Options{}))
 		leave := pretends(t, b.Bus, "mallory", All)
 		began := time.Now()
-		service, _ := start(t, s, b, "one", through(d), many)
+		service, _ := start(t, s, b, "one", many)
 		time.Sleep(2 * time.Second) // virtual
 		var theirs []kinds.Name
 		for _, k := range resources {
@@ -116,7 +116,7 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 		if err := other.Append(t.Context(), events.Seal(mark)); err != nil {
 			t.Fatal(err)
 		}
-		s.ChangeOf(string(first), "ADDED", "a", func(*corev1.Pod) {})
+		s.Edit(string(first), "a", func(*corev1.Pod) {})
 		if time.Sleep(time.Second); service.watches(first) {
 			t.Errorf("%s is watched, although another watcher has appended to its log", first)
 		}
@@ -138,9 +138,9 @@ func TestAKindThatAnotherDoesNotWatchIsTaken(t *testing.T) {
 // A watcher shows that it watches a kind when another one asks, at most once in two seconds.
 func TestThatAKindIsWatchedIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := memory.New(memory.Options{})
-		start(t, s, b, "one", through(d))
+		start(t, s, b, "one")
 		time.Sleep(5 * time.Second) // virtual
 		if got := marksOf(t, b, "pods"); got != 1 {
 			t.Errorf("before any question there are %d marks, want 1", got)

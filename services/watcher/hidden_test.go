@@ -35,15 +35,15 @@ func TestWhatIsHiddenIsNowhere(t *testing.T) {
 	store := t.TempDir()
 	b, close := open(t, store)
 	s, spans := watchertest.Serve(t), tracetest.New()
-	s.ChangeOf("pods", "ADDED", "listed", watchertest.Plants("one"))
+	s.Edit("pods", "listed", watchertest.Plants("one"))
 	service, stop := start(t, s, b, "one", hides(t), tracedBy(spans))
 	watching(t, service)
-	s.ChangeOf("pods", "ADDED", "watched", watchertest.Plants("one"))
-	s.ChangeOf("pods", "MODIFIED", "watched", watchertest.Plants("two"))
-	s.ChangeOf("pods", "DELETED", "watched", watchertest.Plants("two"))
+	s.Edit("pods", "watched", watchertest.Plants("one"))
+	s.Edit("pods", "watched", watchertest.Plants("two"))
+	s.RemovePod("watched")
 	watchertest.Eventually(t, b, "is listed", "is watched", "is watched", "gone watched")
-	s.Forget()
-	s.Cut() // the end of what is missing is said with the body that is stored
+	s.Compact()
+	s.CutWatches() // the end of what is missing is said with the body that is stored
 	watchertest.Until(t, func() bool { return len(spans.Named("send EV_pods")) >= 3 })
 	stop()
 	marked := 0
@@ -84,7 +84,7 @@ func TestWhatIsHiddenIsNowhere(t *testing.T) {
 func TestMarksSayWhetherAKindHasRules(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.ChangeOf("pods", "ADDED", "a", watchertest.Plants("one"))
+	s.Edit("pods", "a", watchertest.Plants("one"))
 	says := func() (said events.Redaction) {
 		for _, d := range watchertest.LogOf(t, b) {
 			if d.Op == events.Mark {

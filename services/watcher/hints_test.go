@@ -29,10 +29,10 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, b := watchertest.Serve(t), memory.New(memory.Options{})
-			s.Change("ADDED", "a", 0)
+			s.PutPod("a", 0)
 			service, _ := start(t, s, b, "one")
 			watching(t, service)
-			lists, asked := s.Listed(), len(s.Asks())
+			lists, asked := s.Listed(), len(s.Asked("pods"))
 			began := time.Now()
 			for n := 0; time.Since(began) < 3*time.Second; n++ {
 				if err := b.Broadcast("epoch", fmt.Appendf(nil, `{"epoch":%d,"by":"mallory"}`, epoch(n))); err != nil {
@@ -43,10 +43,10 @@ func TestForgedEpochsMakeNoRelist(t *testing.T) {
 			if got := s.Listed(); got != lists {
 				t.Errorf("%d lists, want %d", got, lists)
 			}
-			if got := len(s.Asks()) - asked; got > 2 {
+			if got := len(s.Asked("pods")) - asked; got > 2 {
 				t.Errorf("the API server was asked %d times", got)
 			}
-			s.Change("MODIFIED", "a", 0)
+			s.PutPod("a", 0)
 			watchertest.Eventually(t, b, "is a", "is a")
 			s.Restore(2)
 			watchertest.Until(t, func() bool { return epochOf(t, b, "pods") == 1 })
@@ -121,7 +121,7 @@ func TestADeadWatcherIsReplacedAlthoughItIsHeard(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	for _, name := range resources {
-		s.ChangeOf(string(name), "ADDED", "late", func(*corev1.Pod) {})
+		s.Edit(string(name), "late", func(*corev1.Pod) {})
 	}
 	watchertest.Until(t, func() bool {
 		return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return watchertest.LastOf(t, b, k).Op != events.Is })
@@ -161,7 +161,7 @@ func TestMadeUpWatchersLeaveNoKindUnwatched(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			for _, name := range resources {
-				s.ChangeOf(string(name), "ADDED", "a", func(*corev1.Pod) {})
+				s.Edit(string(name), "a", func(*corev1.Pod) {})
 			}
 			watchertest.Until(t, func() bool {
 				return !slices.ContainsFunc(resources, func(k kinds.Name) bool { return !service.watches(k) || watchertest.LastOf(t, b, k).Op != events.Is })

@@ -57,7 +57,7 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 		defer stop()
 		tell(b)
 	}
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	session("one", func(b bus.Bus) { watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 }) })
 	if err := os.CopyFS(backup, os.DirFS(logDir(t, store))); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 	session("two", func(b bus.Bus) {
 		watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 		for i := range 5 {
-			s.Change("ADDED", fmt.Sprint("later-", i), 0)
+			s.PutPod(fmt.Sprint("later-", i), 0)
 		}
 		watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 7 })
 	})
@@ -76,9 +76,9 @@ func TestALogThatALostDiskTookBack(t *testing.T) {
 	if err := os.CopyFS(log, os.DirFS(backup)); err != nil {
 		t.Fatal(err)
 	}
-	s.Change("DELETED", "later-3", 0)
+	s.RemovePod("later-3")
 	session("three", func(b bus.Bus) {
-		s.Change("ADDED", "new", 0)
+		s.PutPod("new", 0)
 		watchertest.Until(t, func() bool {
 			state := map[string]bool{}
 			for _, d := range watchertest.LogOf(t, b) {
@@ -113,7 +113,7 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 	service, stop := start(t, s, b, "one")
 	defer stop()
 	watching(t, service) // or the list would be begun anew
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	want := []string{"is a"}
 	for round := range 3 {
@@ -121,10 +121,10 @@ func TestTheServerOfTheBusRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 20 {
-			s.Change("MODIFIED", "a", 0)
+			s.PutPod("a", 0)
 			name := fmt.Sprintf("pod-%d-%d", round, i)
-			s.Change("ADDED", name, 0)
-			s.Change("DELETED", name, 0)
+			s.PutPod(name, 0)
+			s.RemovePod(name)
 			want = append(want, "is a", "is "+name, "gone "+name)
 		}
 		server = begin()

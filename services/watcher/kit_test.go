@@ -32,11 +32,6 @@ const (
 	farPause   = 10 * time.Second
 )
 
-// through makes a watcher send its requests through d.
-func through(d *watchertest.Direct) func(*Config) {
-	return func(c *Config) { c.REST = d.REST() }
-}
-
 // kept is a keeper that only says what a test tells it.
 type kept struct {
 	kind   kinds.Name

@@ -43,48 +43,48 @@ func every2s(from, to time.Duration) (all []time.Duration) {
 // watcher runs; every ten seconds otherwise.
 func TestHowOftenKindsAreLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := memory.New(memory.Options{})
 		began := time.Now()
-		service, _ := start(t, s, b, "one", through(d), every, definitions)
+		service, _ := start(t, s, b, "one", every, definitions)
 		time.Sleep(85 * time.Second)
-		watchertest.InTime(t, "after a start", d.Since("apis", began), append(every2s(0, time.Minute), 70*time.Second, 80*time.Second)...)
+		watchertest.InTime(t, "after a start", s.Since("apis", began), append(every2s(0, time.Minute), 70*time.Second, 80*time.Second)...)
 
 		fails := began.Add(85 * time.Second)
-		s.Set(func() { s.Refuse["apis"] = http.StatusServiceUnavailable })
+		s.Refuse("apis", http.StatusServiceUnavailable)
 		time.Sleep(10 * time.Second) // virtual, as all of them here
-		watchertest.InTime(t, "when it fails", d.Since("apis", fails), every2s(5*time.Second, 9*time.Second)...)
+		watchertest.InTime(t, "when it fails", s.Since("apis", fails), every2s(5*time.Second, 9*time.Second)...)
 		if got := testutil.ToFloat64(service.metrics.undiscovered); got != 3 {
 			t.Errorf("%v failures are counted, want 3", got)
 		}
 		if err := service.Checks()["api"](); err == nil {
 			t.Error("a discovery that fails does not fail the check of the API server")
 		}
-		s.Set(func() { clear(s.Refuse) })
+		s.Break(nil)
 		time.Sleep(time.Second + 15*time.Second)
-		watchertest.InTime(t, "when it goes on", d.Since("apis", fails.Add(10*time.Second)), time.Second, 11*time.Second)
+		watchertest.InTime(t, "when it goes on", s.Since("apis", fails.Add(10*time.Second)), time.Second, 11*time.Second)
 		if err := service.Checks()["api"](); err != nil {
 			t.Errorf("a discovery that goes on fails the check of the API server: %v", err)
 		}
 
 		stirred := time.Now()
-		s.ChangeOf("customresourcedefinitions", "ADDED", "widgets.example.com", func(*corev1.Pod) {})
+		s.Edit("customresourcedefinitions", "widgets.example.com", func(*corev1.Pod) {})
 		time.Sleep(80 * time.Second)
 		const first = discoverEvery / 4
-		watchertest.InTime(t, "after a definition has changed", d.Since("apis", stirred), append(every2s(first, time.Minute+first), 70*time.Second+first)...)
+		watchertest.InTime(t, "after a definition has changed", s.Since("apis", stirred), append(every2s(first, time.Minute+first), 70*time.Second+first)...)
 
-		_, stop := start(t, s, b, "two", through(d))
+		_, stop := start(t, s, b, "two")
 		time.Sleep(10 * time.Second)
 		joined := time.Now()
 		time.Sleep(10 * time.Second)
-		if got := len(d.Since("apis", joined)); got != 5 {
+		if got := len(s.Since("apis", joined)); got != 5 {
 			t.Errorf("beside another watcher it looks %d times in ten seconds, want 5", got)
 		}
 		stop()
 		time.Sleep(15 * time.Second)
 		left := time.Now()
 		time.Sleep(20 * time.Second)
-		if got := len(d.Since("apis", left)); got != 2 {
+		if got := len(s.Since("apis", left)); got != 2 {
 			t.Errorf("alone again it looks %d times in twenty seconds, want 2", got)
 		}
 	})
@@ -93,23 +93,23 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 // A watcher whose scope lacks CRDs or APIServices, or both, cannot rest.
 func TestAScopeWithoutDefinitionsDoesNotRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		began := time.Now()
-		start(t, s, memory.New(memory.Options{}), "one", through(d), every, func(c *Config) { c.Scope = Other })
+		start(t, s, memory.New(memory.Options{}), "one", every, func(c *Config) { c.Scope = Other })
 		time.Sleep(3*time.Minute + time.Second)
-		watchertest.InTime(t, "it looks", d.Since("apis", began), every2s(0, 3*time.Minute)...)
+		watchertest.InTime(t, "it looks", s.Since("apis", began), every2s(0, 3*time.Minute)...)
 	})
 }
 
 // A watcher with a fixed list of kinds runs no discovery.
 func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		s.Set(func() { s.Custom = true })
+		s := watchertest.Offline(t)
+		s.Serve(watchertest.Widgets)
 		b := memory.New(memory.Options{})
-		service, _ := start(t, s, b, "one", through(d))
+		service, _ := start(t, s, b, "one")
 		time.Sleep(time.Minute)
-		if asked := d.Since("apis", time.Time{}); len(asked) != 0 || service.watches(widgets) {
+		if asked := s.Since("apis", time.Time{}); len(asked) != 0 || service.watches(widgets) {
 			t.Errorf("the watcher asked %d times which kinds exist, and watches another one: %t; want neither", len(asked), service.watches(widgets))
 		}
 		if !service.Synced() {
@@ -121,9 +121,9 @@ func TestKindsThatAreToldAreNotLookedFor(t *testing.T) {
 // Run returns an error after a minute if the API server never answers, and after the eighth refusal
 // if it refuses.
 func TestHowLongAStartIsTried(t *testing.T) {
-	run := func(t *testing.T, d *watchertest.Direct) error {
+	run := func(t *testing.T, s *watchertest.Server) error {
 		config := Config{Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"}
-		config.REST = d.REST()
+		config.REST = s.REST()
 		service, err := New(config)
 		if err != nil {
 			t.Fatal(err)
@@ -135,31 +135,31 @@ func TestHowLongAStartIsTried(t *testing.T) {
 		return err
 	}
 	synctest.Test(t, func(t *testing.T) {
-		_, d := watchertest.Offline()
-		d.Reachable(false)
+		s := watchertest.Offline(t)
+		s.Vanish()
 		began := time.Now()
-		if err := run(t, d); !errors.Is(err, ErrUnreachable) || time.Since(began) <= startPatience || time.Since(began) > startPatience+time.Second {
+		if err := run(t, s); !errors.Is(err, ErrUnreachable) || time.Since(began) <= startPatience || time.Since(began) > startPatience+time.Second {
 			t.Errorf("the watcher ends after %v: %v; want ErrUnreachable after its patience", time.Since(began), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		s.Refuse[""] = http.StatusUnauthorized
+		s := watchertest.Offline(t)
+		s.Refuse("", http.StatusUnauthorized)
 		began := time.Now()
-		if err := run(t, d); !errors.Is(err, ErrRefused) || len(d.Since("api", began)) != 8 {
-			t.Errorf("the watcher ends after %d refusals: %v; want ErrRefused after 8", len(d.Since("api", began)), err)
+		if err := run(t, s); !errors.Is(err, ErrRefused) || len(s.Since("api", began)) != 8 {
+			t.Errorf("the watcher ends after %d refusals: %v; want ErrRefused after 8", len(s.Since("api", began)), err)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		ctx, cancel := context.WithCancel(t.Context())
-		s.Refuse[""] = http.StatusServiceUnavailable
+		s.Refuse("", http.StatusServiceUnavailable)
 		service, err := New(Config{REST: nil, Bus: memory.New(memory.Options{})})
 		if err == nil || service != nil {
 			t.Error("a watcher is made without an API server")
 		}
 		config := Config{Bus: memory.New(memory.Options{}), ID: "one"}
-		config.REST = d.REST()
+		config.REST = s.REST()
 		if service, err = New(config); err != nil {
 			t.Fatal(err)
 		}
@@ -176,17 +176,17 @@ func TestHowLongAStartIsTried(t *testing.T) {
 // expired.
 func TestWhenAKindIsRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		s.Set(func() { s.Custom = true })
-		s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+		s := watchertest.Offline(t)
+		s.Serve(watchertest.Widgets)
+		s.Edit("widgets", "w", func(*corev1.Pod) {})
 		b := memory.New(memory.Options{LogAge: 2 * time.Hour})
-		service, stop := start(t, s, b, "one", through(d), every)
+		service, stop := start(t, s, b, "one", every)
 		log := func() string { return strings.Join(watchertest.Ops(watchertest.LogOfKind(t, b, widgets)), " ") }
 		time.Sleep(9 * time.Second)
 		if got := log(); got != "is w mark" {
 			t.Fatalf("at first it is told as %s", got)
 		}
-		s.Set(func() { s.Custom = false })
+		s.Unserve(watchertest.Widgets)
 		time.Sleep(2 * time.Second) // by then it is known
 		for range 8 {
 			time.Sleep(time.Second)
@@ -224,14 +224,14 @@ func TestWhenAKindIsRetired(t *testing.T) {
 // and once more when it can.
 func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		s.Custom = true
-		s.Refuse["widgets"] = http.StatusForbidden
+		s := watchertest.Offline(t)
+		s.Serve(watchertest.Widgets)
+		s.Refuse("widgets", http.StatusForbidden)
 		b := memory.New(memory.Options{})
 		if err := b.EnsureController(t.Context(), "any"); err != nil { // which makes the stream of reports
 			t.Fatal(err)
 		}
-		start(t, s, b, "one", through(d), every)
+		start(t, s, b, "one", every)
 		began := time.Now()
 		reports := func() (all []string) {
 			at := watchertest.Standing(t, b, subject.StatusStream)
@@ -253,7 +253,7 @@ func TestAReportOfKindsThatAreNotWatched(t *testing.T) {
 			return all
 		}
 		time.Sleep(57 * time.Second)
-		s.Set(func() { clear(s.Refuse) })
+		s.Break(nil)
 		time.Sleep(23 * time.Second)
 		want := []string{"35s one[widgets.example.com]", "55s one[widgets.example.com]", "... one[]"}
 		if got := reports(); len(got) != 3 || !slices.Equal(got[:2], want[:2]) || !strings.HasSuffix(got[2], "one[]") {

@@ -95,12 +95,12 @@ func TestASilentWatcherIsReplaced(t *testing.T) {
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	cables := [2]*cable{newCable(b), newCable(b)}
 	first, _, _ := pair(t, s, cables)
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	lists := s.Listed()
 	cables[first].store(errDead)
 	cables[first].mute.Store(true)
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a", "is a")
 	if got := s.Listed(); got != lists {
 		t.Errorf("%d lists, want %d: who takes over goes on where the log ends", got, lists)
@@ -136,7 +136,7 @@ func TestKindsAreSharedOut(t *testing.T) {
 	change := func() {
 		changes++
 		for _, name := range resources {
-			s.ChangeOf(string(name), "MODIFIED", "a", func(*corev1.Pod) {})
+			s.Edit(string(name), "a", func(*corev1.Pod) {})
 		}
 	}
 	told := func() (all string) {
@@ -188,15 +188,15 @@ func TestAWatcherWithoutAnAPIServerLeavesTheKindsToOthers(t *testing.T) {
 		at++
 	}
 	first, second, services := pair(t, s, [2]*cable{newCable(b), newCable(b)}, wired)
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	cut[first].Cut()
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a", "is a")
 	watchertest.Until(t, func() bool { return !services[first].isActive() && services[second].isActive() })
 	cut[first].Mend()
 	watchertest.Until(t, func() bool { return services[first].isActive() && !services[second].isActive() })
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a", "is a", "is a")
 }
 
@@ -216,7 +216,7 @@ func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 	var want []string
 	for i := range 20 {
 		name := fmt.Sprintf("pod-%02d", i)
-		s.Change("ADDED", name, 0)
+		s.PutPod(name, 0)
 		if want = append(want, "is "+name); i%5 == 0 {
 			watchertest.Eventually(t, b, want...)
 		}
@@ -226,7 +226,7 @@ func TestTwoActiveWatchersTellNothingTwice(t *testing.T) {
 		c.deaf.Store(false)
 	}
 	watchertest.Until(t, func() bool { return services[0].isActive() != services[1].isActive() })
-	s.Change("ADDED", "last", 0)
+	s.PutPod("last", 0)
 	watchertest.Eventually(t, b, append(want, "is last")...)
 }
 
@@ -236,11 +236,11 @@ func TestTheBusGoesAndComesBack(t *testing.T) {
 	c := newCable(b)
 	service, _ := start(t, s, c, "one")
 	watching(t, service) // or the list would be begun anew
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	c.store(errDead)
-	s.Change("MODIFIED", "a", 0)
-	s.Change("DELETED", "a", 0)
+	s.PutPod("a", 0)
+	s.RemovePod("a")
 	watchertest.Until(t, func() bool {
 		err := service.checkSynced()
 		return err != nil && strings.Contains(err.Error(), errDead.Error())

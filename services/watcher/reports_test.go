@@ -85,7 +85,7 @@ func TestWhatCannotBeHeardIsTriedAgain(t *testing.T) {
 func TestMadeUpDamageIsBounded(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	say := func(reason string) {

@@ -72,7 +72,7 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	s := watchertest.Serve(t)
-	s.Change("ADDED", "quiet", 0)
+	s.PutPod("quiet", 0)
 	_, stop := start(t, s, b, "one")
 	watchertest.Until(t, func() bool {
 		log, err := b.StreamState(t.Context(), subject.LogStream("pods"))
@@ -92,7 +92,7 @@ func TestAQuietObjectNeverFallsOutOfTheRecord(t *testing.T) {
 	// No object is recorded again while no watcher runs: the log becomes empty, and the next watcher
 	// records everything again.
 	watchertest.Until(t, func() bool { return watchertest.Standing(t, b, subject.LogStream("pods")).Messages == 0 })
-	s.Change("ADDED", "late", 0)
+	s.PutPod("late", 0)
 	start(t, s, b, "two")
 	watchertest.Until(t, func() bool { return onRecord(t, b, "quiet") == nil && onRecord(t, b, "late") == nil })
 }

@@ -32,18 +32,18 @@ func epochOf(t *testing.T, b bus.Bus, kind kinds.Name) uint64 {
 func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	_, stop := start(t, s, b, "one")
 	watchertest.EventuallySorted(t, b, "is a")
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.EventuallySorted(t, b, "is a", "is a")
 	stop()
 	s.Restore(1)
 	_, stop = start(t, s, b, "two")
 	watchertest.Until(t, func() bool { return epochOf(t, b, "pods") == 1 })
 	stop()
-	s.Set(func() { s.Custom = true })
-	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.Serve(watchertest.Widgets)
+	s.Edit("widgets", "w", func(*corev1.Pod) {})
 	start(t, s, b, "three", every)
 	watchertest.Until(t, func() bool { return epochOf(t, b, "widgets.example.com") == 1 })
 	if at := epochOf(t, b, "pods"); at != 1 {
@@ -56,7 +56,7 @@ func TestAKindBeginsInTheEpochOfTheStorage(t *testing.T) {
 func TestAWatcherIsToldThatTheStorageWentBack(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	service, _ := start(t, s, b, "one")
 	watchertest.Until(t, service.Synced)
 	say := func(epoch uint64) {
@@ -117,9 +117,9 @@ func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 	t.Parallel()
 	const widgets, gadgets kinds.Name = "widgets.example.com", "gadgets.example.com"
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
-	s.Set(func() { s.Custom = true })
-	s.ChangeOf("widgets", "ADDED", "w", func(*corev1.Pod) {})
+	s.PutPod("a", 0)
+	s.Serve(watchertest.Widgets)
+	s.Edit("widgets", "w", func(*corev1.Pod) {})
 	start(t, s, b, "one", every)
 	watchertest.Until(t, func() bool {
 		return watchertest.LastOf(t, b, widgets).Op == events.Mark && watchertest.LastOf(t, b, "pods").Op == events.Mark
@@ -128,7 +128,7 @@ func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 	if err := b.EnsureKind(t.Context(), kinds.Kind{Name: gadgets, Version: "v1", Kind: "Gadget", Form: kinds.Metadata}); err != nil {
 		t.Fatal(err)
 	}
-	s.Set(func() { s.Custom = false })
+	s.Unserve(watchertest.Widgets)
 	ended := func(kind kinds.Name, epoch, objects uint64) func() bool {
 		return func() bool {
 			d := watchertest.LastOf(t, b, kind)
@@ -137,7 +137,7 @@ func TestAKindThatIsNotServedIsEndedInEveryEpoch(t *testing.T) {
 	}
 	for epoch := uint64(1); epoch <= 2; epoch++ {
 		before := len(watchertest.LogOfKind(t, b, "pods"))
-		s.Change("MODIFIED", "a", 0)
+		s.PutPod("a", 0)
 		watchertest.Until(t, func() bool { return len(watchertest.LogOfKind(t, b, "pods")) > before })
 		s.Restore(2)
 		watchertest.Until(t, ended("pods", epoch, 1))

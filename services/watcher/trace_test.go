@@ -77,17 +77,17 @@ func known(t *testing.T, b bus.Bus, s *Service, w trace.Write) {
 func TestChangesBeginTracesWhateverWatcherSeesThem(t *testing.T) {
 	t.Parallel()
 	s, b, r := watchertest.Serve(t), memory.New(memory.Options{}), tracetest.New()
-	s.Change("ADDED", "old", 0)
+	s.PutPod("old", 0)
 	one, stop := start(t, s, b, "one", tracedBy(r))
 	watching(t, one)
-	s.Change("ADDED", "a", 0)
-	s.ChangeOf("pods", "MODIFIED", "a", labelled("one"))
+	s.PutPod("a", 0)
+	s.Edit("pods", "a", labelled("one"))
 	first := spans(t, r, 2)
 	stop()
 	two, _ := start(t, s, b, "two", tracedBy(r))
 	watching(t, two)
-	s.ChangeOf("pods", "MODIFIED", "a", labelled("two"))
-	s.Change("DELETED", "a", 0)
+	s.Edit("pods", "a", labelled("two"))
+	s.RemovePod("a")
 	all := spans(t, r, 4)
 	ids := map[string]bool{}
 	for i, span := range all {
@@ -121,10 +121,10 @@ func TestAChangeOfOursGoesOnInItsTrace(t *testing.T) {
 	watching(t, service)
 	cause := events.Trace{Parent: request, Writes: 3, Began: time.Now().UnixMilli()}
 	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
-	s.ChangeOf("pods", "ADDED", "early", watchertest.ByWriter(events.FieldManager))
+	s.Edit("pods", "early", watchertest.ByWriter(events.FieldManager))
 	spans(t, r, 1)
 
-	s.Change("ADDED", "behind", 0)
+	s.PutPod("behind", 0)
 	spans(t, r, 2)
 	watchertest.Eventually(t, b, "is early", "is behind")
 	for _, span := range r.Named("send EV_pods") {
@@ -170,7 +170,7 @@ func TestAWriterThatDoesNotTell(t *testing.T) {
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
 	known(t, b, service, trace.Write{UID: "another", Version: "1"})
-	s.ChangeOf("pods", "MODIFIED", "a", watchertest.ByWriter(events.FieldManager))
+	s.Edit("pods", "a", watchertest.ByWriter(events.FieldManager))
 	if span := spans(t, r, 1)[0]; span.Parent.IsValid() || !strings.Contains(span.Attributes[trace.Outcome], "missed") {
 		t.Errorf("the span has a parent: %v, and the outcome %q; want none, and missed", span.Parent.IsValid(), span.Attributes[trace.Outcome])
 	}
@@ -197,8 +197,8 @@ func TestAWriteThatIsNotSampledBeginsNoTrace(t *testing.T) {
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
 	known(t, b, service, trace.Write{UID: "uid-2", Version: "2"})
-	s.ChangeOf("pods", "ADDED", "ours", watchertest.ByWriter(events.FieldManager))
-	s.Change("ADDED", "theirs", 0)
+	s.Edit("pods", "ours", watchertest.ByWriter(events.FieldManager))
+	s.PutPod("theirs", 0)
 	if got := spans(t, r, 1); len(got) != 1 || got[0].Attributes[trace.ObjectName] != "theirs" {
 		t.Errorf("the traces are\n%s", r.Tree())
 	}
@@ -211,12 +211,12 @@ func TestTheEndOfAnObjectIsOurs(t *testing.T) {
 	s, b, r := watchertest.Serve(t), memory.New(memory.Options{}), tracetest.New()
 	service, _ := start(t, s, b, "one", tracedBy(r))
 	watching(t, service)
-	s.Change("ADDED", "a", 0)
-	s.Change("ADDED", "b", 0)
+	s.PutPod("a", 0)
+	s.PutPod("b", 0)
 	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Ends: true, Trace: events.Trace{Parent: request}})
 	known(t, b, service, trace.Write{UID: "uid-3", Version: "3", Trace: events.Trace{Parent: request}})
-	s.Change("DELETED", "a", 0)
-	s.Change("DELETED", "b", 0)
+	s.RemovePod("a")
+	s.RemovePod("b")
 	spans(t, r, 4)
 	for _, span := range r.Named("send EV_pods") {
 		if span.Attributes[trace.Op] != string(events.Gone) {
@@ -236,13 +236,13 @@ func TestAReportGoesOnInTheTraceOfWhatItReportsOn(t *testing.T) {
 	watching(t, service)
 	cause := events.Trace{Parent: request, Writes: 3, Began: time.Now().UnixMilli()}
 	known(t, b, service, trace.Write{UID: "uid-2", Version: "2", Trace: cause})
-	s.Change("ADDED", "a", 0)
-	s.Change("MODIFIED", "a", 1) // it is bound
-	s.ChangeOf("pods", "MODIFIED", "a", func(p *corev1.Pod) {
+	s.PutPod("a", 0)
+	s.PutPod("a", 1) // it is bound
+	s.Edit("pods", "a", func(p *corev1.Pod) {
 		watchertest.ByWriter("kubelet")(p)
 		p.ManagedFields[0].Subresource, p.Status.Phase = "status", corev1.PodRunning
 	})
-	s.ChangeOf("pods", "MODIFIED", "a", labelled("otherwise"))
+	s.Edit("pods", "a", labelled("otherwise"))
 	all := spans(t, r, 4)
 	for i, span := range all[1:3] {
 		if span.Parent.SpanID() != all[i].Context.SpanID() || span.Context.TraceID() != all[0].Context.TraceID() {

@@ -82,11 +82,11 @@ func TestWhatCannotBeRetiredIsTriedAgain(t *testing.T) {
 			t.Errorf("a mark that is away is told as\n%s", log())
 		}
 		a.Fail(bustest.Last, nil, subject.LogStream(widgets))
-		s.Set(func() { s.Refuse["namespaces"] = 403 })
+		s.Refuse("namespaces", 403)
 		if sweep(); strings.Count(log(), "Cannot retire") != 3 {
 			t.Errorf("a position that is not told is told as\n%s", log())
 		}
-		s.Set(func() { clear(s.Refuse) })
+		s.Break(nil)
 		a.Fail(bustest.At, away, subject.LogStream(widgets))
 		if sweep(); strings.Count(log(), "Cannot retire") != 4 {
 			t.Errorf("a message that is away is told as\n%s", log())

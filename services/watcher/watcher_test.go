@@ -27,7 +27,7 @@ import (
 
 // start runs a watcher until the test ends or stop is called.
 func start(t *testing.T, s *watchertest.Server, b bus.Bus, id string, options ...func(*Config)) (service *Service, stop func()) {
-	config := Config{REST: &rest.Config{Host: s.URL}, Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: id}
+	config := Config{REST: s.REST(), Bus: b, Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: id}
 	for _, option := range options {
 		option(&config)
 	}
@@ -41,16 +41,16 @@ func start(t *testing.T, s *watchertest.Server, b bus.Bus, id string, options ..
 func TestEveryChangeIsToldOnceAcrossBrokenWatchesAndRestarts(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	_, stop := start(t, s, b, "one")
 	watchertest.Eventually(t, b, "is a")
-	s.Change("MODIFIED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a", "is a")
-	s.Cut()
-	s.Change("ADDED", "b", 0)
+	s.CutWatches()
+	s.PutPod("b", 0)
 	watchertest.Eventually(t, b, "is a", "is a", "is b")
 	stop()
-	s.Change("DELETED", "a", 0)
+	s.RemovePod("a")
 	start(t, s, b, "two")
 	watchertest.Eventually(t, b, "is a", "is a", "is b", "gone a")
 	if got := s.Listed(); got != 1 {
@@ -61,15 +61,15 @@ func TestEveryChangeIsToldOnceAcrossBrokenWatchesAndRestarts(t *testing.T) {
 func TestDeletesDuringACompactionAreFound(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
-	s.Change("ADDED", "b", 0)
+	s.PutPod("a", 0)
+	s.PutPod("b", 0)
 	_, stop := start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 }) // two objects and a mark
 	stop()
-	s.Change("DELETED", "a", 0)
-	s.Change("DELETED", "b", 0)
-	s.Change("ADDED", "b", 0) // another one of that name
-	s.Forget()
+	s.RemovePod("a")
+	s.RemovePod("b")
+	s.PutPod("b", 0) // another one of that name
+	s.Compact()
 	start(t, s, b, "two")
 	watchertest.Until(t, func() bool { return strings.Contains(fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b))), "gap") })
 	if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b)[3:])); !strings.HasPrefix(got, "[gone b is b gone a gap") {
@@ -93,8 +93,8 @@ func TestWhatIsTooLargeIsToldInBrief(t *testing.T) {
 	s, b := watchertest.Serve(t), memory.New(memory.Options{MaxMessage: 4096})
 	start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
-	s.Change("ADDED", "large", 8192)
-	s.Change("ADDED", "small", 0)
+	s.PutPod("large", 8192)
+	s.PutPod("small", 0)
 	watchertest.Eventually(t, b, "is large", "is small")
 	for _, d := range watchertest.LogOf(t, b) {
 		if want := map[string]kinds.Form{"large": kinds.Metadata, "small": kinds.Full}[d.Ref.Name]; d.Form != want {
@@ -107,20 +107,20 @@ func TestTheYoungerWatcherTakesOverWithoutDoubling(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Eventually(t, b, "is a")
 	start(t, s, b, "two")
-	s.Change("ADDED", "b", 0)
+	s.PutPod("b", 0)
 	watchertest.Eventually(t, b, "is a", "is b")
 	stop()
-	s.Change("ADDED", "c", 0)
+	s.PutPod("c", 0)
 	watchertest.Eventually(t, b, "is a", "is b", "is c")
 }
 
 func TestRefusedCredentialsEndTheRun(t *testing.T) {
 	t.Parallel()
 	s := watchertest.Serve(t)
-	s.Refuse[""] = http.StatusUnauthorized
+	s.Refuse("", http.StatusUnauthorized)
 	service, err := New(Config{REST: &rest.Config{Host: s.URL}, Bus: memory.New(memory.Options{}), Kinds: []kinds.Kind{kinds.Pods.Kind}, ID: "one"})
 	if err != nil {
 		t.Fatal(err)
@@ -137,17 +137,17 @@ func TestRefusedCredentialsEndTheRun(t *testing.T) {
 // back-off.
 func TestASettledWatchBeginsAnewAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		s.Refuse["pods"] = http.StatusForbidden
-		start(t, s, memory.New(memory.Options{}), "one", through(d))
+		s := watchertest.Offline(t)
+		s.Refuse("pods", http.StatusForbidden)
+		start(t, s, memory.New(memory.Options{}), "one")
 		fails := func(after time.Duration) []time.Duration {
-			s.Set(func() { clear(s.Refuse) })
+			s.Break(nil)
 			time.Sleep(20*time.Second + after) // virtual; 15 s is the longest pause
 			from := time.Now()
-			s.Set(func() { s.Refuse["pods"] = http.StatusForbidden })
-			s.Cut()
+			s.Refuse("pods", http.StatusForbidden)
+			s.CutWatches()
 			time.Sleep(time.Minute)
-			return d.Since("pods", from)
+			return s.Since("pods", from)
 		}
 		time.Sleep(2 * time.Minute)
 		if got := fails(20 * time.Second); len(got) < 4 || got[0] > 75*time.Millisecond || got[1]-got[0] > 75*time.Millisecond || got[2]-got[1] > 150*time.Millisecond {
@@ -196,13 +196,13 @@ func TestAGapSaysSinceWhenItMayBe(t *testing.T) {
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	_, stop := start(t, s, b, "one")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 })
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	stop()
 	last := watchertest.LogOf(t, b)[1].At
-	s.Change("MODIFIED", "a", 0)
-	s.Change("ADDED", "b", 0)
-	s.Forget()
+	s.PutPod("a", 0)
+	s.PutPod("b", 0)
+	s.Compact()
 	_, stop = start(t, s, b, "two")
 	defer stop()
 	watchertest.Until(t, func() bool { log := watchertest.LogOf(t, b); return len(log) > 2 && log[len(log)-1].Op == events.Mark })
@@ -259,25 +259,25 @@ func TestTheAuthorIsToldAcrossBrokenWatches(t *testing.T) {
 			t.Errorf("version %d is by %q, proven %v, want %q", version, d.By.Name, d.Proven, want)
 		}
 	}
-	s.ChangeOf("pods", "ADDED", "a", write("run"))
+	s.Edit("pods", "a", write("run"))
 	_, stop := start(t, s, b, "one")
 	is(1, "") // a list has found it
-	s.ChangeOf("pods", "MODIFIED", "a", write("label", "run"))
+	s.Edit("pods", "a", write("label", "run"))
 	is(2, "label")
-	s.Cut()
-	s.ChangeOf("pods", "MODIFIED", "a", write("label", "note", "run"))
+	s.CutWatches()
+	s.Edit("pods", "a", write("label", "note", "run"))
 	is(3, "note")
-	s.ChangeOf("pods", "MODIFIED", "a", write("label", "note", "run")) // a binding
+	s.Edit("pods", "a", write("label", "note", "run")) // a binding
 	is(4, "")
-	s.ChangeOf("pods", "ADDED", "b", write("create"))
+	s.Edit("pods", "b", write("create"))
 	is(5, "create")
 	stop()
 	start(t, s, b, "two")
-	s.ChangeOf("pods", "MODIFIED", "a", write("edit", "label", "note", "run"))
+	s.Edit("pods", "a", write("edit", "label", "note", "run"))
 	is(6, "")
-	s.ChangeOf("pods", "MODIFIED", "a", write("edit", "fix", "label", "note", "run"))
+	s.Edit("pods", "a", write("edit", "fix", "label", "note", "run"))
 	is(7, "fix")
-	s.ChangeOf("pods", "MODIFIED", "b", write("create", "patch"))
+	s.Edit("pods", "b", write("create", "patch"))
 	is(8, "")
 }
 
@@ -288,11 +288,7 @@ func TestTheWatcherTellsOfAFight(t *testing.T) {
 	service, _ := start(t, s, b, "one")
 	watching(t, service)
 	write := func(i int) {
-		what := "MODIFIED"
-		if i == 0 {
-			what = "ADDED"
-		}
-		s.ChangeOf("pods", what, "web", func(p *corev1.Pod) {
+		s.Edit("pods", "web", func(p *corev1.Pod) {
 			watchertest.ByWriter([]string{events.FieldManager, "pipeline"}[i%2])(p)
 			p.Generation, p.Spec.HostNetwork = int64(i+1), i%2 == 0
 		})

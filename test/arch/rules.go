@@ -322,7 +322,8 @@ var layers = []Layer{
 		May: list(vocabulary, apiTypes, instruments, kit, []string{
 			"pkg/events/bus", "pkg/events/storageepoch", "services/watcher/source", "services/watcher/translate",
 			"services/watcher/causes", "services/watcher/kindlog", "services/watcher/versions",
-			"pkg/events/stream/memory", "pkg/events/trace", "services/watcher/watchertest", // its tests record on a bus in memory
+			// Its tests record on a bus in memory what an API server of tests has.
+			"pkg/events/stream/memory", "pkg/events/trace", "pkg/events/apiservertest", "services/watcher/watchertest",
 		}),
 		Because: "what keeps the log of one kind knows the door to the API server and the bus, and nothing of other kinds and watchers",
 	},
@@ -336,7 +337,7 @@ var layers = []Layer{
 	},
 	{
 		Name: "watcher's test kit", Packages: []string{"services/watcher/watchertest"},
-		May:     list(vocabulary, apiTypes, []string{"pkg/events/bus", "pkg/events/bus/bustest", "pkg/events/eventually", "services/watcher/source", "k8s.io/client-go/rest", "k8s.io/klog/v2", "k8s.io/klog/v2/ktesting"}),
+		May:     list(vocabulary, apiTypes, []string{"pkg/events/apiservertest", "pkg/events/bus", "pkg/events/bus/bustest", "pkg/events/eventually", "services/watcher/source", "k8s.io/client-go/rest", "k8s.io/klog/v2", "k8s.io/klog/v2/ktesting"}),
 		Because: "what tests of the watcher share; no program of ours imports it",
 	},
 	{

@@ -90,7 +90,7 @@ func TestTheLogIsReadThrough(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	for i := range 20 {
-		s.Change("ADDED", fmt.Sprint("p", i), 0)
+		s.PutPod(fmt.Sprint("p", i), 0)
 	}
 	watch, _ := runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 21 })
@@ -124,11 +124,11 @@ func TestTheLogIsReadThrough(t *testing.T) {
 func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
-	s.Change("ADDED", "b", 0)
+	s.PutPod("a", 0)
+	s.PutPod("b", 0)
 	runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 })
-	s.Change("DELETED", "b", 0)
+	s.RemovePod("b")
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 4 })
 	log := watchertest.LogOf(t, b)
 	suspicion := func(name string, removed bool) report.Damage {
@@ -172,7 +172,7 @@ func TestASuspicionThatTheLogHasAnsweredIsNone(t *testing.T) {
 func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watch, _ := runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 2 })
 	of := watchertest.LogOf(t, b)[0]
@@ -185,7 +185,7 @@ func TestAnAnsweredSuspicionIsNoDamage(t *testing.T) {
 		})
 	}
 	suspect(false)
-	s.Change("ADDED", "b", 0)
+	s.PutPod("b", 0)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 })
 	suspect(true) // which the log does not say
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) > 4 })

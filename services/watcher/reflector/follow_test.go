@@ -231,8 +231,8 @@ func TestWhatIsSaidIsRemembered(t *testing.T) {
 // claim is true. A resumed watch also ends when the check gets no answer.
 func TestAWatchIsProvedBesideIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		from, err := d.Source(t).Kind(kinds.Pods.Kind)
+		s := watchertest.Offline(t)
+		from, err := s.Source(t).Kind(kinds.Pods.Kind)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestAWatchIsProvedBesideIt(t *testing.T) {
 		if err, came := comes(k.startProof(ctx, true, nil)); err != nil || !came {
 			t.Errorf("the proof of an unchanged object: %t, %v; want success", came, err)
 		}
-		s.Refuse["pods"] = 403
+		s.Refuse("pods", 403)
 		if err, came := comes(k.startProof(ctx, true, nil)); err == nil || !came {
 			t.Errorf("the proof of a refused object: %t, %v; want an error", came, err)
 		}
@@ -262,7 +262,7 @@ func TestAWatchIsProvedBesideIt(t *testing.T) {
 		if _, came := comes(k.startProof(ctx, true, proved)); came {
 			t.Error("a claim that cannot be looked into ends the watch")
 		}
-		clear(s.Refuse)
+		s.Break(nil)
 		if _, came := comes(k.startProof(ctx, true, proved)); came {
 			t.Error("a wrong claim of a restore ends the watch")
 		}
@@ -348,18 +348,18 @@ func TestWhatWasToldIsRead(t *testing.T) {
 // The watch flushes a delta 25 ms after sending it, and then its position counts.
 func TestWhatIsSentIsFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := memory.New(memory.Options{})
-		k, _ := runs(t, d.Source(t), b)
+		k, _ := runs(t, s.Source(t), b)
 		time.Sleep(5 * time.Second) // virtual
 		lag := func() float64 { return testutil.ToFloat64(k.metrics.lag.WithLabelValues("pods")) }
 		if got := lag(); got != 0 {
 			t.Errorf("the mark of the list took %v s", got)
 		}
 		for range 2 {
-			s.Change("ADDED", "a", 0)
+			s.PutPod("a", 0)
 			time.Sleep(10 * time.Millisecond)
-			s.Change("MODIFIED", "a", 0)
+			s.PutPod("a", 0)
 			time.Sleep(14 * time.Millisecond)
 			if got := lag(); got != 0 {
 				t.Errorf("before 25 ms are over the lag is %v s, want 0", got)
@@ -377,13 +377,13 @@ func TestWhatIsSentIsFlushed(t *testing.T) {
 func TestBookmarksAreStoredButNotEach(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	watch, stop := runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b))) == "[is a mark]" })
 	for range 10 {
 		s.Bookmark()
 	}
-	s.Change("ADDED", "b", 0)
+	s.PutPod("b", 0)
 	watchertest.Eventually(t, b, "is a", "is b")
 	if got := fmt.Sprint(watchertest.Ops(watchertest.LogOf(t, b))); got != "[is a mark is b]" {
 		t.Errorf("ten bookmarks in a moment made the log %s", got)
@@ -404,7 +404,7 @@ func TestBookmarksAreStoredButNotEach(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := watchertest.LogOf(t, b)
-	if newest := log[len(log)-1]; newest.Op != events.Mark || newest.ResourceVersion != fmt.Sprint(s.Version) {
-		t.Errorf("after %v a bookmark of %d is stored as %s of %s, want a mark", markEvery, s.Version, newest.Op, newest.ResourceVersion)
+	if newest := log[len(log)-1]; newest.Op != events.Mark || newest.ResourceVersion != s.Version() {
+		t.Errorf("after %v a bookmark of %s is stored as %s of %s, want a mark", markEvery, s.Version(), newest.Op, newest.ResourceVersion)
 	}
 }

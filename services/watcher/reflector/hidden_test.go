@@ -17,8 +17,8 @@ import (
 func TestARuleReachesWhatIsSaidAgain(t *testing.T) {
 	t.Parallel()
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
-	s.ChangeOf("pods", "ADDED", "a", watchertest.Plants("one"))
-	s.ChangeOf("pods", "ADDED", "b", watchertest.Plants("one"))
+	s.Edit("pods", "a", watchertest.Plants("one"))
+	s.Edit("pods", "b", watchertest.Plants("one"))
 	_, stop := runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 3 }) // and a mark
 	stop()

@@ -445,9 +445,9 @@ func TestOldObjectsAreSaidAgainAndYoungOnesAreNot(t *testing.T) {
 	s, b := watchertest.Serve(t), memory.New(memory.Options{})
 	_, stop := runs(t, s.Source(t), b)
 	watchertest.Until(t, func() bool { return len(watchertest.LogOf(t, b)) == 1 }) // the mark of an empty list
-	s.Change("ADDED", "a", 0)
-	s.Change("ADDED", "b", 0)
-	s.Change("DELETED", "b", 0)
+	s.PutPod("a", 0)
+	s.PutPod("b", 0)
+	s.RemovePod("b")
 	watchertest.Until(t, func() bool { log := watchertest.LogOf(t, b); return len(log) > 0 && log[len(log)-1].Op == events.Gone })
 	stop()
 	before := len(watchertest.LogOf(t, b))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/watcher/kindlog"
@@ -75,12 +76,18 @@ func TestHowFarBackThePastIsLookedFor(t *testing.T) {
 // The watcher asks a server that cannot select an object by name for the position alone.
 func TestAServerThatCannotSelect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
-		from, err := d.Source(t).Kind(kinds.Pods.Kind)
+		s := watchertest.Offline(t)
+		from, err := s.Source(t).Kind(kinds.Pods.Kind)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.Unselective = true
+		otherwise := 0 // what it answers if nothing is to be selected
+		s.Break(func(r apiservertest.Request) apiservertest.Fault {
+			if r.Query.Has("fieldSelector") {
+				return apiservertest.Fault{Code: http.StatusBadRequest}
+			}
+			return apiservertest.Fault{Code: otherwise}
+		})
 		k := &Reflector{source: from, cursor: translate.Cursor{Version: "1"}}
 		k.latest = events.Delta{Ref: watchertest.APod("a"), UID: "u", ResourceVersion: "1"}
 		if err := k.prove(t.Context()); err != nil {
@@ -89,13 +96,13 @@ func TestAServerThatCannotSelect(t *testing.T) {
 		if k.cursor.Version = "9"; !errors.Is(k.prove(t.Context()), errRewound) {
 			t.Error("an object that stands before the position is not found")
 		}
-		s.Set(func() { s.Refuse["pods"] = http.StatusForbidden })
+		otherwise = http.StatusForbidden
 		if err := k.prove(t.Context()); !source.Refused(err) {
 			t.Errorf("the proof by an API server that refuses: %v, want its refusal", err)
 		}
-		d.Reachable(false)
-		before := len(d.Since("pods", time.Time{}))
-		if err := k.prove(t.Context()); !source.Unreachable(err) || len(d.Since("pods", time.Time{})) != before+1 {
+		s.Vanish()
+		before := len(s.Since("pods", time.Time{}))
+		if err := k.prove(t.Context()); !source.Unreachable(err) || len(s.Since("pods", time.Time{})) != before+1 {
 			t.Errorf("one that does not answer is asked again: %v", err)
 		}
 	})
@@ -105,7 +112,7 @@ func TestAServerThatCannotSelect(t *testing.T) {
 func TestAPositionThatLiesBefore(t *testing.T) {
 	t.Parallel()
 	s := watchertest.Serve(t)
-	s.Change("ADDED", "a", 0)
+	s.PutPod("a", 0)
 	from, err := s.Source(t).Kind(kinds.Pods.Kind)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +135,7 @@ func TestAPositionThatLiesBefore(t *testing.T) {
 			t.Errorf("%s: the proof ends with %v, want a restore: %t", what, err, c.rewound)
 		}
 	}
-	s.Set(func() { s.Refuse["pods"] = 403 })
+	s.Refuse("pods", 403)
 	if err := (&Reflector{source: from}).prove(t.Context()); err == nil {
 		t.Error("a refusal proves something")
 	}

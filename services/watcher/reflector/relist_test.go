@@ -39,21 +39,26 @@ func beside(t *testing.T) (*Reflector, *bustest.Bus, *watchertest.Server) {
 // served gives a watch of pods the server that [beside] tells of.
 func served(t *testing.T, k *Reflector) *watchertest.Server {
 	t.Helper()
-	s, d := watchertest.Offline()
-	from, err := d.Source(t).Kind(kinds.Pods.Kind)
+	s := watchertest.Offline(t)
+	from, err := s.Source(t).Kind(kinds.Pods.Kind)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k.source, k.epoch, k.cursor = from, storageepoch.New(), translate.Cursor{}
-	s.Version = 16
-	for i, version := range map[int]string{0: "7", 1: "15", 3: "16"} {
-		s.ChangeOf("pods", "ADDED", fmt.Sprint("p", i), func(p *corev1.Pod) {
-			p.UID, p.ResourceVersion = types.UID(fmt.Sprint("u", i)), version
-			watchertest.ByWriter("kubectl")(p)
-		})
-	}
-	s.Version = 20
+	s.Load(20, existing(7))
 	return s
+}
+
+// existing are the pods of [beside], with the first in a version.
+func existing(first int) map[string]any {
+	pods := map[string]any{}
+	for i, version := range map[int]int{0: first, 1: 15, 3: 16} {
+		name := fmt.Sprint("p", i)
+		pod := watchertest.AVersion(name, version, watchertest.ByWriter("kubectl"))
+		pod.UID = types.UID(fmt.Sprint("u", i))
+		pods[watchertest.PodPath(name)] = pod
+	}
+	return pods
 }
 
 // A relist records changed, new and missing objects, and a gap, since changes may be missing before
@@ -73,7 +78,7 @@ func TestWhatARelistSays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.Serving(); got != 1 {
+		if got := s.Open(); got != 1 {
 			t.Errorf("%d requests are open, want the watch", got)
 		}
 		defer w.Stop()
@@ -192,7 +197,7 @@ func TestWhatALogHasDroppedIsSaidAgain(t *testing.T) {
 			t.Errorf("the relist records %v, want \"is p0 is p3 gap mark\"", said)
 		}
 		mark := watchertest.LastOf(t, k.bus, "pods")
-		if first := watchertest.Standing(t, k.bus, logPods).First; mark.Since < first || mark.Census.Objects != 3 || s.Serving() != 0 {
+		if first := watchertest.Standing(t, k.bus, logPods).First; mark.Since < first || mark.Census.Objects != 3 || s.Open() != 0 {
 			t.Errorf("the mark says %d objects since %d, and the log begins with %d", mark.Census.Objects, mark.Since, first)
 		}
 	})
@@ -301,14 +306,14 @@ func TestWhatIsInTheWayOfARelist(t *testing.T) {
 				k.appender, k.dirty = bustest.Unflushed(k.appender, away), time.Now()
 			}, away},
 			"the server refuses": {func(_ *Reflector, _ *bustest.Bus, s *watchertest.Server) {
-				s.Refuse["pods"] = http.StatusForbidden
+				s.Refuse("pods", http.StatusForbidden)
 			}, nil},
 			"the log refuses": {func(k *Reflector, _ *bustest.Bus, _ *watchertest.Server) {
 				k.appender = bustest.Refusing(k.appender, bus.ErrOvertaken)
 			}, bus.ErrOvertaken},
 			"what is gone is not there": {func(_ *Reflector, a *bustest.Bus, _ *watchertest.Server) { watchertest.Lose(a, 3) }, bus.ErrOvertaken},
 			"an earlier object": {func(_ *Reflector, _ *bustest.Bus, s *watchertest.Server) {
-				s.ChangeOf("pods", "MODIFIED", "p0", func(p *corev1.Pod) { p.ResourceVersion = "6" })
+				s.Load(20, existing(6))
 			}, errRewound},
 		} {
 			k, a, s := beside(t)
@@ -318,7 +323,7 @@ func TestWhatIsInTheWayOfARelist(t *testing.T) {
 			if err == nil || c.err != nil && !errors.Is(err, c.err) || w != nil {
 				t.Errorf("%s: the relist ends with %v, want %v", what, err, c.err)
 			}
-			if synctest.Wait(); s.Serving() != 0 {
+			if synctest.Wait(); s.Open() != 0 {
 				t.Errorf("%s: a watch is still open", what)
 			}
 			if k.counted && len(watchertest.LogOf(t, a.Bus)) > before {

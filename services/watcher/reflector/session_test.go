@@ -210,7 +210,7 @@ func TestAResumedWatchIsProved(t *testing.T) {
 				t.Errorf("resumed %t: it goes on although the storage went back", resumed)
 			}
 			cancel()
-			if s.Serving() != 0 {
+			if s.Open() != 0 {
 				t.Error("a request is still open")
 			}
 		}
@@ -221,13 +221,13 @@ func TestAResumedWatchIsProved(t *testing.T) {
 // fall out of the log. Then it resumes, and no gap is needed.
 func TestReadersAreServedWhileTheServerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, d := watchertest.Offline()
+		s := watchertest.Offline(t)
 		b := memory.New(memory.Options{LogAge: time.Hour})
-		s.Change("ADDED", "a", 0)
-		runs(t, d.Source(t), b)
+		s.PutPod("a", 0)
+		runs(t, s.Source(t), b)
 		time.Sleep(5 * time.Second) // virtual, as all of them here
-		d.Reachable(false)
-		s.Cut()
+		s.Vanish()
+		s.CutWatches()
 		from := time.Now()
 		time.Sleep(50 * time.Minute)
 		said := toldSince(t, b, 2)
@@ -247,8 +247,8 @@ func TestReadersAreServedWhileTheServerIsAway(t *testing.T) {
 			t.Errorf("the session records %q, want the object once, and marks", got)
 		}
 		before := watchertest.Standing(t, b, logPods).Last
-		d.Reachable(true)
-		s.Change("MODIFIED", "a", 0)
+		s.Break(nil)
+		s.PutPod("a", 0)
 		time.Sleep(10 * time.Second)
 		if got := strings.Join(watchertest.Ops(toldSince(t, b, before)), " "); strings.TrimPrefix(got, "mark ") != "is a" || s.Listed() != 1 {
 			t.Errorf("when the API server answers again the session records %q, after %d lists; want the change, after 1", got, s.Listed())

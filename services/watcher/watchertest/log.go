@@ -1,6 +1,6 @@
-// Package watchertest is what the tests of the watcher share: an API server whose history a test can
-// compact, restore and interrupt (Server, reached over the network or by Direct), what a bus has lost
-// or damaged (Lose, Tear, Worn), and what a log on the bus says (LogOf).
+// Package watchertest is what the tests of the watcher share: an API server of pods, with or without a
+// network (Server), what a bus has lost or damaged (Lose, Tear, Worn), and what a log on the bus says
+// (LogOf).
 package watchertest
 
 import (

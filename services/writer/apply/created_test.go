@@ -109,7 +109,9 @@ func TestWhereNoWatcherWatches(t *testing.T) {
 }
 
 // readsVersion reports whether a request reads a version of the past.
-func readsVersion(r apiservertest.Request) bool { return r.Query.Get("resourceVersionMatch") == "Exact" }
+func readsVersion(r apiservertest.Request) bool {
+	return r.Query.Get("resourceVersionMatch") == "Exact"
+}
 
 // versionsGone is the fault of an API server whose storage was compacted.
 func versionsGone(r apiservertest.Request) apiservertest.Fault {

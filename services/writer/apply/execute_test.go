@@ -52,7 +52,9 @@ func TestALostTurnMakesNoMoreRequests(t *testing.T) {
 func TestATurnThatIsLostInAPauseMakesNoMoreRequests(t *testing.T) {
 	s := applytest.Serve(t)
 	s.Put(podPath+"web-0", "web-0", map[string]any{})
-	s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: http.StatusTooManyRequests} })
+	s.Break(func(apiservertest.Request) apiservertest.Fault {
+		return apiservertest.Fault{Code: http.StatusTooManyRequests}
+	})
 	p := plan.New(events.Turn{Controller: actor.Controller, Lane: events.LaneWrite, Commands: []events.Command{deletion("web-0", "web-0")}}, plan.Options{})
 	asked := 0
 	holds := func() bool { asked++; return asked <= 2 } // until the second try is waiting

@@ -271,7 +271,9 @@ func TestMetricsThatDoNotCome(t *testing.T) {
 func TestMetricsThatAreNotServed(t *testing.T) {
 	s := applytest.Serve(t)
 	putScale(s, 3, "app=web")
-	s.Break(func(r apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Unserved: r.Path == podsMetered} })
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
+		return apiservertest.Fault{Unserved: r.Path == podsMetered}
+	})
 	want := "unable to fetch metrics from resource metrics API: the server could not find the requested resource (get pods.metrics.k8s.io)"
 	if m := read(t, open(t, s), ofWeb("ReplicaSet", cpuOf(""))).Metrics[0]; m.Failure != want {
 		t.Errorf("the reading is %+v, want the failure %q", m, want)

@@ -80,7 +80,9 @@ func TestExpiryThatIsNotTold(t *testing.T) {
 		if c.change != nil {
 			c.change(s, &command)
 		}
-		s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: c.broken, Message: canary} })
+		s.Break(func(apiservertest.Request) apiservertest.Fault {
+			return apiservertest.Fault{Code: c.broken, Message: canary}
+		})
 		r := carry(t, open(t, s, func(c *apply.Config) { c.Patience = 50 * time.Millisecond }), plan.Options{}, command)[0]
 		if r.Status != c.status || r.Code != c.code || r.Answer != nil {
 			t.Errorf("%s: the result is %+v, want %s, code %d, and no answer", what, r, c.status, c.code)
