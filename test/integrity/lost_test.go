@@ -45,7 +45,7 @@ func TestLostTail(t *testing.T) {
 			w.restart(true, func(store string) { cut(t, store, "EV_pods", tc.lost) })
 			w.views()
 			w.api.remove("pod-3")
-			w.api.forget() // a watch cannot return the lost changes any more
+			w.api.Compact() // a watch cannot return the lost changes any more
 			if !tc.run {
 				w.watch()
 				w.decide()
@@ -176,7 +176,7 @@ func TestDeletesBehindACompaction(t *testing.T) {
 	for i := range pods {
 		w.api.remove(podName(i))
 	}
-	w.api.forget()
+	w.api.Compact()
 	w.watch()
 	w.settle()
 	w.told("has forgotten the changes")
