@@ -6,14 +6,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -153,29 +150,15 @@ var tricks = []struct {
 	}},
 }
 
-// requests are the creates that the API server received, by name.
-type requests struct {
-	mu   sync.Mutex
-	made map[string]int
-}
-
-func (r *requests) around(serve http.Handler) http.Handler {
-	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		body, err := io.ReadAll(in.Body)
-		if err != nil {
-			http.Error(out, err.Error(), http.StatusBadRequest)
-			return
+// made returns how many requests but reads the API server received, by the name that they send.
+func (f *forger) made() map[string]int {
+	made := map[string]int{}
+	for _, r := range f.api.Requests() {
+		if r.Method != http.MethodGet {
+			made[nameIn(r)]++
 		}
-		in.Body = io.NopCloser(bytes.NewReader(body))
-		var object struct{ Metadata struct{ Name string } }
-		if in.Method != http.MethodGet {
-			r.mu.Lock()
-			_ = json.Unmarshal(body, &object)
-			r.made[object.Metadata.Name]++
-			r.mu.Unlock()
-		}
-		serve.ServeHTTP(out, in)
-	})
+	}
+	return made
 }
 
 // TestForgedTurnsAreRefused stores forged turns between honest ones. No forged turn makes a
@@ -183,9 +166,6 @@ func (r *requests) around(serve http.Handler) http.Handler {
 // honest turn is carried out once.
 func TestForgedTurnsAreRefused(t *testing.T) {
 	w := newWorld(t)
-	asked := &requests{made: map[string]int{}}
-	w.api = httptest.NewServer(asked.around(http.HandlerFunc(w.serve)))
-	t.Cleanup(w.api.Close)
 	w.signs(time.Now().Add(-time.Hour))
 	w.open()
 	defer w.close()
@@ -214,21 +194,21 @@ func TestForgedTurnsAreRefused(t *testing.T) {
 			alive++
 		}
 	}
-	evil := 0
-	for name, n := range asked.made {
+	evil, made := 0, f.made()
+	for name, n := range made {
 		if !strings.HasPrefix(name, "good-") || n != 1 {
 			t.Errorf("the API server got %d requests for %q, want one for each honest turn and none else", n, name)
 			evil++
 		}
 	}
 	alarms := w.alarmed("millrace_writer_alarms_total", events.BadSignature)
-	if len(asked.made) != good || outcomes != len(f.stored) || len(f.stored) != *forgedTurns || alarms < *forgedTurns {
-		t.Errorf("%d of %d honest turns were carried out; of %d forged ones %d were refused, with %d alarms", len(asked.made), good, *forgedTurns, outcomes, alarms)
+	if len(made) != good || outcomes != len(f.stored) || len(f.stored) != *forgedTurns || alarms < *forgedTurns {
+		t.Errorf("%d of %d honest turns were carried out; of %d forged ones %d were refused, with %d alarms", len(made), good, *forgedTurns, outcomes, alarms)
 	}
 	t.Logf("%d forged, %d refused, %d more by the bus, %d honest turns carried out, %v", len(f.stored), outcomes, f.refused, good, took)
 	w.evidence(map[string]any{
 		"forged": len(f.stored), "refused": outcomes, "byTrick": counts, "replaysRefusedByTheBus": f.refused, "alarms": alarms,
-		"requests": evil, "honest": good, "honestCarriedOut": len(asked.made), "writers": len(stops), "writersAlive": alive, "took": took.Round(time.Millisecond).String(),
+		"requests": evil, "honest": good, "honestCarriedOut": len(made), "writers": len(stops), "writersAlive": alive, "took": took.Round(time.Millisecond).String(),
 	})
 }
 

@@ -4,30 +4,25 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"path"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pkg/events/eventually"
-	"github.com/millrace/millrace/pkg/events/metrictest"
-	"github.com/millrace/millrace/pkg/events/stream/embedded"
-
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/eventually"
 	"github.com/millrace/millrace/pkg/events/kinds"
+	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/servicetest"
 	"github.com/millrace/millrace/pkg/events/sign"
 	"github.com/millrace/millrace/pkg/events/stream"
+	"github.com/millrace/millrace/pkg/events/stream/embedded"
 	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/services/reconcilers"
 	"github.com/millrace/millrace/services/reconcilers/reconcile"
@@ -40,33 +35,33 @@ const copier = "copier"
 // patience bounds the wait for what must happen; docs/reliability.md promises it.
 const patience = 30 * time.Second
 
-// world is a toy API server with ConfigMaps, and a bus with its files.
+// world is an API server with ConfigMaps that tells of its changes itself, and a bus with its files.
 type world struct {
 	*testing.T
 	store  string
 	server *embedded.Server
 	bus    *stream.Bus
-	api    *httptest.Server
+	api    *apiservertest.Server
 	keys   *sign.Provided // nil: no signatures
 	alarms []prometheus.Collector
 
-	mu      sync.Mutex
-	log     bus.Appender
-	version int
-	objects map[string]*corev1.ConfigMap
-	made    map[string]int
-	// undone is the copy whose next create gets no answer, and which a user deletes at once.
-	// From then on the API server appends nothing; held is what it would have appended.
+	mu  sync.Mutex
+	log bus.Appender
+	// undone is the path of the copy whose next create gets no answer, and which a user deletes at
+	// once. From then on the API server appends nothing; held is what it would have appended.
 	undone string
+	lost   string // the copy that was created without an answer, until it is deleted
 	silent bool
 	held   []events.Message
-	asked  int // how often the API server was asked for its version
 }
 
+const configMaps = "/api/v1/namespaces/ns/configmaps"
+
 func newWorld(t *testing.T) *world {
-	w := &world{T: t, store: t.TempDir(), objects: map[string]*corev1.ConfigMap{}, made: map[string]int{}}
-	w.api = httptest.NewServer(http.HandlerFunc(w.serve))
-	t.Cleanup(w.api.Close)
+	w := &world{T: t, store: t.TempDir(), api: apiservertest.New(t)}
+	w.api.Observe(w.tell)
+	w.api.Break(w.leave)
+	w.api.Hold(w.forget)
 	return w
 }
 
@@ -79,17 +74,18 @@ func (w *world) open() {
 	w.bus = w.connect(patience)
 	w.must(w.bus.EnsureKind(w.Context(), kinds.ConfigMaps.Kind))
 	w.must(w.bus.EnsureController(w.Context(), copier))
+	version := w.api.Version()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.log, err = w.bus.Append(w.Context(), kinds.ConfigMaps.Name)
 	w.must(err)
-	w.mark(events.Mark, 0)
+	w.mark(events.Mark, version, 0)
 }
 
-// mark appends a mark, or a gap, with the place of the last gap before it.
-func (w *world) mark(op events.Op, gap uint64) {
-	m := subject.Message(events.Delta{
-		Kind: kinds.ConfigMaps.Name, Op: op, ResourceVersion: strconv.Itoa(w.version), At: time.Now(),
+// mark appends a mark, or a gap, of a version, with the place of the last gap before it.
+func (w *world) mark(op events.Op, version string, gap uint64) {
+	m := events.EncodeDelta(events.Delta{
+		Kind: kinds.ConfigMaps.Name, Op: op, ResourceVersion: version, At: time.Now(),
 		Before: events.Place{Known: true, Sequence: gap},
 	})
 	w.append(m)
@@ -125,23 +121,25 @@ func (w *world) append(m events.Message) {
 	}
 }
 
-// put stores an object and appends its delta.
-func (w *world) put(name string) *corev1.ConfigMap {
-	w.version++
-	version := strconv.Itoa(w.version)
-	// Two objects that have a name one after the other never have the same uid: the end of the
-	// first would count as the effect of the second.
-	uid := types.UID("uid-" + name + "-" + version)
-	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, ResourceVersion: version}}
-	w.objects[name] = object
-	w.tell(events.Is, object)
-	return object
-}
-
-func (w *world) tell(op events.Op, object *corev1.ConfigMap) {
-	body, err := kinds.Encode(kinds.ConfigMaps.Kind, object)
+// tell appends the delta of a change.
+func (w *world) tell(what string, changed apiservertest.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var object corev1.ConfigMap
+	text, err := json.Marshal(changed)
+	if err == nil {
+		err = json.Unmarshal(text, &object)
+	}
+	if err != nil {
+		w.Errorf("read %v: %v", changed, err)
+	}
+	body, err := kinds.Encode(kinds.ConfigMaps.Kind, &object)
 	if err != nil {
 		w.Errorf("encode %s: %v", object.Name, err)
+	}
+	op := events.Is
+	if what == "DELETED" {
+		op = events.Gone
 	}
 	ref := events.Ref{Kind: kinds.ConfigMaps.Name, Namespace: "ns", Name: object.Name}
 	m := subject.Message(events.Delta{
@@ -167,116 +165,65 @@ func (w *world) speak() {
 
 // relist drops what was held back, like a watcher that was away for too long.
 func (w *world) relist() {
+	version := w.api.Version()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mark(events.Gap, 0)
-	w.mark(events.Mark, w.log.Last())
+	w.mark(events.Gap, version, 0)
+	w.mark(events.Mark, version, w.log.Last())
 	w.silent, w.held = false, nil
 }
 
 // undo leaves the next create of a copy unanswered, and deletes the copy at once; then
-// something else changes, and none of that is appended.
+// something else changes, and none of that is appended. The API server forgets it.
 func (w *world) undo(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.undone = "copy-" + name
+	w.undone = copyPath(name)
 }
 
-func (w *world) asks() int {
+// leave loses the answer to the create that is to be undone.
+func (w *world) leave(r apiservertest.Request) (f apiservertest.Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.asked
+	if w.undone != "" && r.Method == http.MethodPost && configMaps+"/"+nameIn(r) == w.undone {
+		w.undone, w.lost, w.silent = "", w.undone, true
+		f.Lost = true
+	}
+	return f
 }
+
+// forget deletes the copy whose create was left unanswered, before the next request.
+func (w *world) forget(apiservertest.Request) {
+	w.mu.Lock()
+	lost := w.lost
+	w.lost = ""
+	w.mu.Unlock()
+	if lost != "" {
+		w.api.Remove(lost)
+		w.api.Put(configMaps+"/another", "", map[string]any{})
+		w.api.Compact()
+	}
+}
+
+// nameIn is the name of the object that a request sends.
+func nameIn(r apiservertest.Request) string {
+	var object struct{ Metadata struct{ Name string } }
+	_ = json.Unmarshal(r.Body, &object) // a body that is none has no name
+	return object.Metadata.Name
+}
+
+// asks is how often the API server was asked for its version.
+func (w *world) asks() int { return w.api.Answered("GET " + configMaps) }
+
+func copyPath(name string) string { return configMaps + "/copy-" + name }
 
 // remove deletes a copy, as a user does.
-func (w *world) remove(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.drop("copy-" + name)
-}
-
-func (w *world) drop(name string) {
-	object := w.objects[name]
-	delete(w.objects, name)
-	w.version++
-	object.ResourceVersion = strconv.Itoa(w.version)
-	w.tell(events.Gone, object)
-}
+func (w *world) remove(name string) { w.api.Remove(copyPath(name)) }
 
 // want asks for a copy, as a user does.
-func (w *world) want(name string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.put("want-" + name)
-}
+func (w *world) want(name string) { w.api.Put(configMaps+"/want-"+name, "", map[string]any{}) }
 
-func (w *world) creates(name string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.made["copy-"+name]
-}
-
-// serve answers creates, reads by name, and lists, also of one name.
-func (w *world) serve(out http.ResponseWriter, r *http.Request) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	object, there := w.objects[path.Base(r.URL.Path)]
-	switch {
-	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/configmaps"):
-		w.asked++
-		answer(out, http.StatusOK, w.list(r.URL.Query().Get("fieldSelector")))
-	case r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/configmaps"):
-		var body corev1.ConfigMap
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			reply(out, http.StatusBadRequest, metav1.StatusReasonBadRequest)
-			return
-		}
-		if w.objects[body.Name] != nil {
-			reply(out, http.StatusConflict, metav1.StatusReasonAlreadyExists)
-			return
-		}
-		w.made[body.Name]++
-		undone := body.Name == w.undone
-		w.silent = w.silent || undone
-		created := w.put(body.Name)
-		if undone {
-			w.undone = ""
-			w.drop(created.Name)
-			w.put("another")
-			panic(http.ErrAbortHandler)
-		}
-		answer(out, http.StatusCreated, created)
-	case r.Method == http.MethodGet && there:
-		answer(out, http.StatusOK, object)
-	default:
-		reply(out, http.StatusNotFound, metav1.StatusReasonNotFound)
-	}
-}
-
-func (w *world) list(selector string) corev1.ConfigMapList {
-	list := corev1.ConfigMapList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}, ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(w.version)},
-	}
-	name, one := strings.CutPrefix(selector, "metadata.name=")
-	for _, object := range w.objects {
-		if !one || object.Name == name {
-			list.Items = append(list.Items, *object)
-		}
-	}
-	return list
-}
-
-func reply(out http.ResponseWriter, code int, reason metav1.StatusReason) {
-	answer(out, code, metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason,
-	})
-}
-
-func answer(out http.ResponseWriter, code int, body any) {
-	out.Header().Set("Content-Type", "application/json")
-	out.WriteHeader(code)
-	_ = json.NewEncoder(out).Encode(body) // a client that went away is part of the tests
-}
+func (w *world) creates(name string) int { return w.api.Created(copyPath(name)) }
 
 // view is the copier's view of a name.
 type view struct {

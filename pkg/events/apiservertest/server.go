@@ -62,6 +62,7 @@ type Server struct {
 	cut      chan struct{} // closed when all watches end
 	fault    func(Request) Fault
 	hold     func(Request)
+	observe  func(what string, object Object)
 	handlers map[string]func(Request) (code int, body any) // by path
 	served   []Resource
 	unserved []Resource
@@ -126,6 +127,14 @@ func (s *Server) Hold(hold func(Request)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hold = hold
+}
+
+// Observe sets a function that is told of each later change as a watch is, before the request that
+// makes it is answered. It must not call the server.
+func (s *Server) Observe(change func(what string, object Object)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.observe = change
 }
 
 // Handle answers the requests for a path with a function, as for reviews, which no server stores.

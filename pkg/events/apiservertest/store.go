@@ -108,6 +108,9 @@ func (s *Server) complete(path string, object Object) {
 // tell records a change, and wakes the watches.
 func (s *Server) tell(c change) {
 	s.store.history = append(s.store.history, c)
+	if s.observe != nil && c.path != "" {
+		s.observe(c.what, c.object)
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 }

@@ -162,6 +162,20 @@ func TestARestore(t *testing.T) {
 	}
 }
 
+// An observer is told of each change, before the answer to the request that makes it.
+func TestAnObserver(t *testing.T) {
+	s := apiservertest.New(t)
+	var told []string
+	s.Observe(func(what string, o object) { told = append(told, fmt.Sprint(what, " ", o["metadata"].(object)["name"])) })
+	ask(t, s, "POST", pods, `{"metadata":{"name":"a"}}`)
+	s.Put(pods+"/a", "", object{})
+	s.Bookmark()
+	s.Remove(pods + "/a")
+	if want := []string{"ADDED a", "MODIFIED a", "DELETED a"}; !slices.Equal(told, want) {
+		t.Errorf("it is told %q, want %q", told, want)
+	}
+}
+
 // A server without a network serves watches in virtual time, and ends them with their clients.
 func TestWatchesOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
