@@ -23,7 +23,7 @@ type Request struct {
 	Header       http.Header
 	Body         []byte
 	At           time.Time // when it arrived
-	Code         int       // the status of the answer; 0: there is none, or none yet
+	Code         int       // the status of the answer; 0: there is none of the server, or none yet
 }
 
 // watches reports whether the request is a watch.
@@ -49,6 +49,8 @@ type Fault struct {
 	Continue string
 	// Unserved answers like an API server that does not serve the resource.
 	Unserved bool
+	// Instead answers in place of the server, with what no API server or only some send.
+	Instead http.HandlerFunc
 }
 
 // Server is an API server in memory.
@@ -231,6 +233,9 @@ func (s *Server) serve(w http.ResponseWriter, in *http.Request, r *Request, faul
 	switch {
 	case fault.Closed:
 		panic(http.ErrAbortHandler)
+	case fault.Instead != nil:
+		wait()
+		fault.Instead(w, in)
 	case fault.Unserved:
 		wait()
 		s.unknown(w, r)

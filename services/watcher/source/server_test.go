@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,52 +20,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 )
 
-// server is an API server that answers as it is told, and keeps what it was asked.
-type server struct {
-	*httptest.Server
-	mu     sync.Mutex
-	asked  []*http.Request
-	answer http.HandlerFunc
+// last returns the path and the query of the newest request.
+func last(s *apiservertest.Server) (path string, query url.Values) {
+	asked := s.Requests()
+	newest := asked[len(asked)-1]
+	return newest.Path, newest.Query
 }
 
-func serve(t *testing.T, answer http.HandlerFunc) *server {
-	s := &server{answer: answer}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.asked = append(s.asked, r)
-		answer := s.answer
-		s.mu.Unlock()
-		answer(w, r)
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *server) turnTo(answer http.HandlerFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
-}
-
-// last is the newest question, as path and query.
-func (s *server) last() (path string, query url.Values) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := s.asked[len(s.asked)-1].URL
-	return u.Path, u.Query()
-}
-
-// source is one whose configuration would have it end watches, and ask seldom.
-func (s *server) source(t *testing.T) *Source {
+// sourceOf is one whose configuration would have it end watches, and ask seldom.
+func sourceOf(t *testing.T, s *apiservertest.Server) *Source {
 	t.Helper()
 	source, err := New(&rest.Config{Host: s.URL, Timeout: time.Millisecond, QPS: 0.001, Burst: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return source
+}
+
+// answering is a server in whose place a test answers.
+func answering(instead http.HandlerFunc) func(apiservertest.Request) apiservertest.Fault {
+	return func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Instead: instead} }
 }
 
 func text(contentType, body string) http.HandlerFunc {
@@ -83,41 +60,35 @@ func TestWhereKindsAreRead(t *testing.T) {
 	secrets := kinds.Secrets.Kind
 	secrets.Form = kinds.Metadata
 	for name, c := range map[string]struct {
-		kind               kinds.Kind
-		all, inNamespace   string
-		apiVersion, object string
-		accepts            string
+		kind             kinds.Kind
+		all, inNamespace string
+		accepts          string
 	}{
-		"core":                  {kinds.Pods.Kind, "/api/v1/pods", "/api/v1/namespaces/ns/pods", "v1", "Pod", kinds.Protobuf + ","},
-		"of a group":            {kinds.Deployments.Kind, "/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/ns/deployments", "apps/v1", "Deployment", kinds.Protobuf + ","},
-		"without a Go type":     {widgets, "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/ns/widgets", "example.com/v1", "Widget", "application/json"},
-		"in its metadata alone": {secrets, "/api/v1/secrets", "/api/v1/namespaces/ns/secrets", "meta.k8s.io/v1", "PartialObjectMetadata", "as=PartialObjectMetadataList"},
+		"core":                  {kinds.Pods.Kind, "/api/v1/pods", "/api/v1/namespaces/ns/pods", kinds.Protobuf + ","},
+		"of a group":            {kinds.Deployments.Kind, "/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/ns/deployments", kinds.Protobuf + ","},
+		"without a Go type":     {widgets, "/apis/example.com/v1/widgets", "/apis/example.com/v1/namespaces/ns/widgets", "application/json"},
+		"in its metadata alone": {secrets, "/api/v1/secrets", "/api/v1/namespaces/ns/secrets", "as=PartialObjectMetadataList"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"a","namespace":"ns"}}`, c.apiVersion, c.object)
-			list := fmt.Sprintf(`{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"7"},"items":[%s]}`, c.apiVersion, c.object, one)
-			s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Query().Get("watch") != "" {
-					text(kinds.JSON, `{"type":"ADDED","object":`+one+`}`)(w, r)
-					return
-				}
-				text(kinds.JSON, list)(w, r)
-			})
-			k, err := s.source(t).Kind(c.kind)
+			served := apiservertest.Resource{Group: c.kind.GVK().Group, Version: "v1", Name: path.Base(c.all), Kind: c.kind.Kind, Namespaced: true}
+			s := apiservertest.New(t, apiservertest.Serving(served))
+			s.Load(6, nil)
+			s.Put(c.inNamespace+"/a", "", map[string]any{})
+			k, err := sourceOf(t, s).Kind(c.kind)
 			if err != nil {
 				t.Fatal(err)
 			}
 			version, found, err := k.Position(t.Context(), "ns", "a")
-			path, query := s.last()
-			if err != nil || version != "7" || found == nil || found.GetName() != "a" || path != c.inNamespace || query.Get("fieldSelector") != "metadata.name=a" || query.Get("limit") != "1" {
-				t.Errorf("the named one is %v at %q (%v), from %s?%v", found, version, err, path, query)
+			at, query := last(s)
+			if err != nil || version != "7" || found == nil || found.GetName() != "a" || at != c.inNamespace || query.Get("fieldSelector") != "metadata.name=a" || query.Get("limit") != "1" {
+				t.Errorf("the named one is %v at %q (%v), from %s?%v", found, version, err, at, query)
 			}
-			if accepted := s.asked[0].Header.Get("Accept"); !strings.Contains(accepted, c.accepts) {
+			if accepted := s.Requests()[0].Header.Get("Accept"); !strings.Contains(accepted, c.accepts) {
 				t.Errorf("it is asked for in %q, want %q", accepted, c.accepts)
 			}
 			version, found, err = k.Position(t.Context(), "", "")
-			if path, query = s.last(); err != nil || version != "7" || found != nil || path != c.all || query.Has("fieldSelector") {
-				t.Errorf("the position is %q with %v (%v), from %s?%v", version, found, err, path, query)
+			if at, query = last(s); err != nil || version != "7" || found != nil || at != c.all || query.Has("fieldSelector") {
+				t.Errorf("the position is %q with %v (%v), from %s?%v", version, found, err, at, query)
 			}
 			w, err := k.Watch(t.Context(), "5")
 			if err != nil {
@@ -128,10 +99,10 @@ func TestWhereKindsAreRead(t *testing.T) {
 			if m, err := meta.Accessor(event.Object); err != nil || m.GetName() != "a" {
 				t.Errorf("the watch tells of %+v", event)
 			}
-			if path, query = s.last(); path != c.all || query.Get("resourceVersion") != "5" || query.Get("allowWatchBookmarks") != "true" {
-				t.Errorf("it watches %s?%v", path, query)
+			if at, query = last(s); at != c.all || query.Get("resourceVersion") != "5" || query.Get("allowWatchBookmarks") != "true" {
+				t.Errorf("it watches %s?%v", at, query)
 			}
-			s.turnTo(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+			s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: http.StatusForbidden} })
 			if version, _, err := k.Position(t.Context(), "", ""); !Refused(err) || version != "" {
 				t.Errorf("a refusal is the position %q, %v", version, err)
 			}
@@ -152,8 +123,9 @@ func TestAWatchInProtobuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, text(kinds.Protobuf+";stream=watch", string(binary.BigEndian.AppendUint32(nil, uint32(len(frame))))+string(frame)))
-	k, err := s.source(t).Kind(kinds.Pods.Kind)
+	s := apiservertest.New(t)
+	s.Break(answering(text(kinds.Protobuf+";stream=watch", string(binary.BigEndian.AppendUint32(nil, uint32(len(frame))))+string(frame))))
+	k, err := sourceOf(t, s).Kind(kinds.Pods.Kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,34 +175,16 @@ func (o *other) Decode([]byte, *schema.GroupVersionKind, runtime.Object) (runtim
 
 const discovered = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// discover answers with one resource of a group, under a tag.
-func discover(tag, group, resource string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("If-None-Match") == tag {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-		w.Header().Set("ETag", tag)
-		text(discovered, fmt.Sprintf(`{"items":[{"metadata":{"name":%q},"versions":[{"version":"v1","resources":[
-			{"resource":%q,"responseKind":{"kind":"X"},"scope":"Namespaced","verbs":["delete","list","watch"]}]}]}]}`, group, resource))(w, r)
-	}
+// resource is one that is watched.
+func resource(group, name string) apiservertest.Resource {
+	return apiservertest.Resource{Group: group, Version: "v1", Name: name, Kind: "X", Namespaced: true, Verbs: []string{"delete", "list", "watch"}}
 }
 
 // Discovery reads both documents, and again only one that has changed.
 func TestDiscoveryReadsWhatHasChanged(t *testing.T) {
-	core, groups := discover("1", "", "pods"), discover("2", "example.com", "widgets")
-	var mu sync.Mutex
-	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch r.URL.Path {
-		case "/api":
-			core(w, r)
-		case "/apis":
-			groups(w, r)
-		}
-	})
-	source := s.source(t)
+	pods, widgets := resource("", "pods"), resource("example.com", "widgets")
+	s := apiservertest.New(t, apiservertest.Serving(pods, widgets))
+	source := sourceOf(t, s)
 	finds := func(when string, wantFresh bool, want ...kinds.Name) {
 		t.Helper()
 		catalog, fresh, err := source.Discover(t.Context())
@@ -244,17 +198,15 @@ func TestDiscoveryReadsWhatHasChanged(t *testing.T) {
 	}
 	finds("at first", true, "pods", "widgets.example.com")
 	finds("when nothing has changed", false, "pods", "widgets.example.com")
-	mu.Lock()
-	groups = discover("3", "example.com", "gadgets")
-	mu.Unlock()
+	s.Unserve(widgets)
+	s.Serve(resource("example.com", "gadgets"))
 	finds("when a group has changed", true, "gadgets.example.com", "pods")
-	mu.Lock()
-	core = discover("4", "", "nodes")
-	mu.Unlock()
+	s.Unserve(pods)
+	s.Serve(resource("", "nodes"))
 	finds("when a core kind has changed", true, "gadgets.example.com", "nodes")
-	for _, r := range s.asked {
+	for _, r := range s.Requests() {
 		if r.Header.Get("Accept") != discovered {
-			t.Errorf("%s is asked for in %q", r.URL, r.Header.Get("Accept"))
+			t.Errorf("%s is asked for in %q", r.Path, r.Header.Get("Accept"))
 		}
 	}
 	if source.http.Timeout != 0 {
@@ -267,8 +219,8 @@ func TestDiscoveryReadsWhatHasChanged(t *testing.T) {
 
 // What is no discovery is an error that says why, and what was found before is kept.
 func TestDiscoveryThatFails(t *testing.T) {
-	s := serve(t, discover("1", "", "pods"))
-	source := s.source(t)
+	s := apiservertest.New(t, apiservertest.Serving(resource("", "pods")))
+	source := sourceOf(t, s)
 	if _, _, err := source.Discover(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +237,7 @@ func TestDiscoveryThatFails(t *testing.T) {
 			_, _ = w.Write([]byte("busy"))
 		},
 	} {
-		s.turnTo(answer)
+		s.Break(answering(answer))
 		catalog, fresh, err := source.Discover(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "discover kinds") || fresh || len(catalog.Kinds) != 1 {
 			t.Errorf("want an error with %q, got %v; fresh: %t, %d kinds", want, err, fresh, len(catalog.Kinds))
