@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -20,32 +19,64 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 )
 
 // server is an API server with one user, who has rights that rules show and rights that they do
 // not show.
 type server struct {
-	*httptest.Server
+	*apiservertest.Server
 	t *testing.T
 
-	mu       sync.Mutex
-	token    string
-	version  ServerVersion
-	date     time.Time // of its responses; zero: the real one
-	rules    map[string][]rbacv1.PolicyRule
-	hidden   []Right
-	leases   []coordinationv1.Lease
-	pods     []corev1.Pod
-	forbids  []string // prefixes of paths
-	requests []string
+	mu      sync.Mutex
+	version ServerVersion
+	date    time.Time // of its responses; zero: the real one
+	rules   map[string][]rbacv1.PolicyRule
+	hidden  []Right
+	forbids []string // prefixes of paths
 }
 
-func serve(t *testing.T) *server {
+const (
+	token     = "secret"
+	leasePath = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"
+)
+
+func serve(t *testing.T, like apiservertest.Option) *server {
 	t.Helper()
-	s := &server{t: t, token: "secret", version: ServerVersion{Major: "1", Minor: "36", GitVersion: "v1.36.3"}, rules: map[string][]rbacv1.PolicyRule{}}
-	s.Server = httptest.NewTLSServer(s)
-	t.Cleanup(s.Close)
+	s := &server{Server: apiservertest.New(t, like), t: t, version: ServerVersion{Major: "1", Minor: "36", GitVersion: "v1.36.3"}, rules: map[string][]rbacv1.PolicyRule{}}
+	s.Break(s.refuse)
+	for path, answer := range map[string]func(apiservertest.Request) any{
+		"/version": func(apiservertest.Request) any { return s.version },
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": func(apiservertest.Request) any {
+			return authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "doctor"}}}
+		},
+		"/apis/authorization.k8s.io/v1/selfsubjectrulesreviews":  func(r apiservertest.Request) any { return s.show(r) },
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": func(r apiservertest.Request) any { return s.review(r) },
+	} {
+		s.Handle(path, func(r apiservertest.Request) (int, any) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return http.StatusOK, answer(r)
+		})
+	}
 	return s
+}
+
+// refuse refuses another user, and what is forbidden.
+func (s *server) refuse(r apiservertest.Request) (f apiservertest.Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.date.IsZero() {
+		f.Header = http.Header{"Date": {s.date.UTC().Format(http.TimeFormat)}}
+	}
+	switch {
+	case r.Header.Get("Authorization") != "Bearer "+token:
+		f.Code, f.Message = http.StatusUnauthorized, "Unauthorized"
+	case slices.ContainsFunc(s.forbids, func(path string) bool { return strings.HasPrefix(r.Path, path) }):
+		f.Code, f.Message = http.StatusForbidden, r.Path+" is forbidden"
+	}
+	return f
 }
 
 // config is the configuration of a user with a token.
@@ -63,54 +94,15 @@ func (s *server) api(token string) *API {
 	return a
 }
 
-// ServeHTTP answers as an API server does.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
-	if !s.date.IsZero() {
-		w.Header().Set("Date", s.date.UTC().Format(http.TimeFormat))
-	}
-	refuse := func(code int, text string) {
-		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(metav1.Status{Message: text})
-	}
-	switch {
-	case r.Header.Get("Authorization") != "Bearer "+s.token:
-		refuse(http.StatusUnauthorized, "Unauthorized")
-		return
-	case slices.ContainsFunc(s.forbids, func(path string) bool { return strings.HasPrefix(r.URL.Path, path) }):
-		refuse(http.StatusForbidden, r.URL.Path+" is forbidden")
-		return
-	}
-	var answer any
-	switch path := r.URL.Path; {
-	case path == "/api":
-		answer = metav1.APIVersions{Versions: []string{"v1"}}
-	case path == "/version":
-		answer = s.version
-	case strings.HasSuffix(path, "/selfsubjectreviews"):
-		answer = authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "doctor"}}}
-	case strings.HasSuffix(path, "/selfsubjectrulesreviews"):
-		answer = s.show(r)
-	case strings.HasSuffix(path, "/selfsubjectaccessreviews"):
-		answer = s.review(r)
-	case strings.HasSuffix(path, "/kube-system/leases") && r.URL.Query().Get("fieldSelector") == "metadata.name=kube-controller-manager":
-		answer = coordinationv1.LeaseList{Items: s.leases}
-	case strings.HasSuffix(path, "/kube-system/pods") && r.URL.Query().Get("labelSelector") == "component=kube-controller-manager":
-		answer = corev1.PodList{Items: s.pods}
-	default:
-		refuse(http.StatusNotFound, "there is no "+r.URL.String())
-		return
-	}
-	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		s.t.Error(err)
-	}
+// hold stores the Lease of a kube-controller-manager, renewed at a time.
+func (s *server) hold(at time.Time) {
+	holder, seconds, renewed := "kcm_1", int32(15), metav1.NewMicroTime(at)
+	s.Put(leasePath, "", coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}})
 }
 
 // show shows the rules of a namespace, and those of all.
-func (s *server) show(r *http.Request) (review authorizationv1.SelfSubjectRulesReview) {
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+func (s *server) show(r apiservertest.Request) (review authorizationv1.SelfSubjectRulesReview) {
+	if err := json.Unmarshal(r.Body, &review); err != nil {
 		s.t.Error(err)
 	}
 	for _, rule := range slices.Concat(s.rules[""], s.rules[review.Spec.Namespace]) {
@@ -122,8 +114,8 @@ func (s *server) show(r *http.Request) (review authorizationv1.SelfSubjectRulesR
 }
 
 // review is whether the user has a right that no rule shows.
-func (s *server) review(r *http.Request) (review authorizationv1.SelfSubjectAccessReview) {
-	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+func (s *server) review(r apiservertest.Request) (review authorizationv1.SelfSubjectAccessReview) {
+	if err := json.Unmarshal(r.Body, &review); err != nil {
 		s.t.Error(err)
 	}
 	var asked Right
@@ -141,10 +133,8 @@ func (s *server) review(r *http.Request) (review authorizationv1.SelfSubjectAcce
 
 // asked counts the requests for paths with that end.
 func (s *server) asked(end string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.requests {
-		if strings.HasSuffix(r, end) {
+	for _, r := range s.Requests() {
+		if strings.HasSuffix(r.Path, end) {
 			n++
 		}
 	}
@@ -159,7 +149,7 @@ func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
 // namespace does not count for all.
 func TestMay(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := serve(t, apiservertest.TLS)
 	s.rules[""] = []rbacv1.PolicyRule{rule("list", "", "pods")}
 	s.rules["kube-system"] = []rbacv1.PolicyRule{rule("list", "", "secrets"), rule("impersonate", "", "serviceaccounts", "a")}
 	s.hidden = []Right{{Verb: "patch", Group: "apps", Resource: "deployments/status"}, {Verb: "get", Path: "/apis"}}
@@ -226,7 +216,7 @@ func states(all map[string]Finding) string {
 // TestLook: the findings for a healthy server and for others.
 func TestLook(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := serve(t, apiservertest.TLS)
 	s.rules[""] = []rbacv1.PolicyRule{rule("list", "", "pods")}
 	watcher := Needed{Part: PartWatcher, Roles: "millrace rbac", All: []Right{{Verb: "list", Resource: "pods"}}}
 	idle := Needed{Part: PartWriter, Idle: "nothing is written"}
@@ -242,11 +232,10 @@ func TestLook(t *testing.T) {
 	}
 
 	watcher.All = append(watcher.All, Right{Verb: "watch", Resource: "pods"})
-	holder, seconds, at := "kcm_1", int32(15), metav1.NewMicroTime(time.Now())
+	at := time.Now().Add(time.Hour)
+	s.hold(at)
 	s.mu.Lock()
-	s.leases = []coordinationv1.Lease{{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at}}}
-	s.version.Minor, s.date = "33", time.Now().Add(time.Hour)
-	s.leases[0].Spec.RenewTime = &metav1.MicroTime{Time: s.date}
+	s.version.Minor, s.date = "33", at
 	s.mu.Unlock()
 	got = s.look("secret", watcher)
 	expect(t, []expectation{
@@ -256,8 +245,11 @@ func TestLook(t *testing.T) {
 		{"a kube-controller-manager", got[CheckManager], Warning, "kcm_1…deployment-controller"},
 	})
 
+	s.Put("/api/v1/namespaces/kube-system/pods/kcm-a", "", corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"component": "kube-controller-manager"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Command: []string{"kube-controller-manager"}}}},
+	})
 	s.mu.Lock()
-	s.pods = []corev1.Pod{{Spec: corev1.PodSpec{Containers: []corev1.Container{{Command: []string{"kube-controller-manager"}}}}}}
 	s.forbids = []string{"/apis/authorization.k8s.io", "/apis/authentication.k8s.io", "/version"}
 	s.mu.Unlock()
 	got = s.look("secret", watcher)
@@ -282,7 +274,7 @@ func TestLook(t *testing.T) {
 // ask for those of the classic way.
 func TestWritersOfBothWays(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := serve(t, apiservertest.TLS)
 	bounds := []rbacv1.PolicyRule{rule("impersonate-on:serviceaccount:create", "", "pods")}
 	s.rules[""] = bounds
 	s.rules["kube-system"] = []rbacv1.PolicyRule{rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", "a")}
@@ -302,7 +294,7 @@ func TestWritersOfBothWays(t *testing.T) {
 // authority.
 func TestCertificateOfAnother(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := serve(t, apiservertest.TLS)
 	config := s.config("secret")
 	config.CAData = nil
 	a, err := NewAPI(config)
@@ -317,36 +309,21 @@ func TestCertificateOfAnother(t *testing.T) {
 	}
 }
 
-// quick is a transport that answers within the virtual time of a test.
-type quick struct{ *server }
-
-func (q quick) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	q.ServeHTTP(w, r)
-	return w.Result(), nil
-}
-
 // TestASilentHolderIsLookedAtTwice: a holder whose clock is behind counts as alive, and one that
 // does not renew the Lease does not.
 func TestASilentHolderIsLookedAtTwice(t *testing.T) {
 	for name, again := range map[string]bool{"it renews": true, "it has ended": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				holder, seconds := "kcm_1", int32(15)
-				renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
-				s := &server{t: t, token: "secret", leases: []coordinationv1.Lease{{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &renewed}}}}
-				config := &rest.Config{Host: "https://a", BearerToken: "secret", Transport: quick{s}}
-				a, err := NewAPI(config)
+				s := serve(t, apiservertest.Offline)
+				renewed := time.Now().Add(-time.Hour)
+				s.hold(renewed)
+				a, err := NewAPI(&rest.Config{Host: s.URL, BearerToken: token, Transport: s.Server})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if again {
-					time.AfterFunc(lookAgain/2, func() {
-						s.mu.Lock()
-						defer s.mu.Unlock()
-						next := metav1.NewMicroTime(renewed.Add(2 * time.Second))
-						s.leases[0].Spec.RenewTime = &next
-					})
+					time.AfterFunc(lookAgain/2, func() { s.hold(renewed.Add(2 * time.Second)) })
 				}
 				began := time.Now()
 				m := a.Managers(t.Context())

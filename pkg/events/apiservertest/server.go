@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -49,6 +50,8 @@ type Fault struct {
 	Continue string
 	// Unserved answers like an API server that does not serve the resource.
 	Unserved bool
+	// Header is added to the answer.
+	Header http.Header
 	// Instead answers in place of the server, with what no API server or only some send.
 	Instead http.HandlerFunc
 }
@@ -230,6 +233,7 @@ func (s *Server) serve(w http.ResponseWriter, in *http.Request, r *Request, faul
 		case <-in.Context().Done():
 		}
 	}
+	maps.Copy(w.Header(), fault.Header)
 	switch {
 	case fault.Closed:
 		panic(http.ErrAbortHandler)

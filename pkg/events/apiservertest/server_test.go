@@ -219,6 +219,7 @@ func TestFaults(t *testing.T) {
 			{apiservertest.Fault{Code: 429, Message: "no"}, pods, 429, `"message":"no"`, false, ""},
 			{apiservertest.Fault{Code: 410, Continue: "2"}, pods, 410, `{"kind":"Status","apiVersion":"v1","metadata":{"continue":"2"},"status":"Failure","message":"as the test asked","reason":"Expired","code":410}`, false, ""},
 			{apiservertest.Fault{Instead: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "odd", 299) }}, pods, 299, "odd", false, ""},
+			{apiservertest.Fault{Header: http.Header{"Retry-After": {"5"}}}, pods, 201, `"name":"a"`, true, "5"},
 			{apiservertest.Fault{Unserved: true}, pods, 404, "404 page not found", false, ""},
 		} {
 			s.Break(func(apiservertest.Request) apiservertest.Fault { return c.fault })

@@ -166,7 +166,9 @@ func TestARestore(t *testing.T) {
 func TestAnObserver(t *testing.T) {
 	s := apiservertest.New(t)
 	var told []string
-	s.Observe(func(what string, o object) { told = append(told, fmt.Sprint(what, " ", o["metadata"].(object)["name"])) })
+	s.Observe(func(what string, o object) {
+		told = append(told, fmt.Sprint(what, " ", o["metadata"].(object)["name"]))
+	})
 	ask(t, s, "POST", pods, `{"metadata":{"name":"a"}}`)
 	s.Put(pods+"/a", "", object{})
 	s.Bookmark()
