@@ -2,10 +2,7 @@ package history
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/services/reconcilers/controllers/garbagecollector"
 	"github.com/millrace/millrace/services/reconcilers/reconciletest"
@@ -31,9 +29,9 @@ import (
 //
 // In Millrace the writer remembers an absence by the whole reference and its namespace.
 func TestACopyDoesNotEndItsOriginal(t *testing.T) {
-	play := func(t *testing.T, door func(asker) asker) (deleted []string) {
-		server := httptest.NewServer(&smallServer{deleted: &deleted})
-		defer server.Close()
+	play := func(t *testing.T, door func(asker) asker) []string {
+		server := serve(t, child("copy"), child("original"))
+		server.Put("/apis/apps/v1/namespaces/original/replicasets/web", "uid-web", map[string]any{})
 		real, err := apply.New(apply.Config{REST: &rest.Config{Host: server.URL}}, []apply.Actor{collector})
 		if err != nil {
 			t.Fatal(err)
@@ -42,7 +40,7 @@ func TestACopyDoesNotEndItsOriginal(t *testing.T) {
 		for _, namespace := range []string{"copy", "original"} {
 			carryOut(t, through, events.Turn{Commands: collect(t, namespace)})
 		}
-		return deleted
+		return deleted(server)
 	}
 	if deleted := play(t, func(a asker) asker { return &forgetsPlaces{asker: a, gone: map[types.UID]bool{}} }); len(deleted) != 2 {
 		t.Errorf("deleted %v: the story does not show the bug", deleted)
@@ -76,13 +74,17 @@ func (f *forgetsPlaces) Do(ctx context.Context, a apply.Actor, r plan.Request, a
 	return answer
 }
 
+// child is a pod that names an owner in its namespace.
+func child(namespace string) *corev1.Pod {
+	return reconciletest.Pod("child", reconciletest.In[*corev1.Pod](namespace),
+		reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, named("web", "uid-web")))
+}
+
 // collect returns the garbage collector's commands for a child in a namespace while its cache lacks the
 // owner.
 func collect(t *testing.T, namespace string) []events.Command {
 	t.Helper()
-	child := reconciletest.Pod("child", reconciletest.In[*corev1.Pod](namespace),
-		reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, named("web", "uid-web")))
-	world := reconciletest.NewWorld(kinds.ReplicaSets.Kind).Put(kinds.Pods.Kind, child)
+	world := reconciletest.NewWorld(kinds.ReplicaSets.Kind).Put(kinds.Pods.Kind, child(namespace))
 	d, ok := garbagecollector.Controller.Ask(world, events.Key{Kind: kinds.Pods.Name, Namespace: namespace, Name: "child"}, reconciletest.Now)
 	if !ok || len(d.Commands) != 1 {
 		t.Fatalf("decided %+v", d)
@@ -106,47 +108,26 @@ func carryOut(t *testing.T, through asker, turn events.Turn) {
 	t.Fatal("the turn has no end")
 }
 
-// smallServer is an API server that has the ReplicaSet original/web, and a pod "child" in every namespace.
-type smallServer struct{ deleted *[]string }
-
-func (s *smallServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	verbs := metav1.Verbs{"get", "list", "delete"}
-	group := func(version, name, kind string) metav1.APIResourceList {
-		return metav1.APIResourceList{
-			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: version,
-			APIResources: []metav1.APIResource{{Name: name, Kind: kind, Namespaced: true, Verbs: verbs}},
-		}
+// serve serves some pods, and can serve ReplicaSets.
+func serve(t *testing.T, children ...*corev1.Pod) *apiservertest.Server {
+	t.Helper()
+	verbs := []string{"get", "list", "delete"}
+	s := apiservertest.New(t, apiservertest.Serving(
+		apiservertest.Resource{Version: "v1", Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
+		apiservertest.Resource{Group: "apps", Version: "v1", Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
+	))
+	for _, child := range children {
+		s.Put("/api/v1/namespaces/"+child.Namespace+"/pods/"+child.Name, "", child)
 	}
-	apps := metav1.GroupVersionForDiscovery{GroupVersion: "apps/v1", Version: "v1"}
-	switch {
-	case r.Method == http.MethodDelete:
-		*s.deleted = append(*s.deleted, r.URL.Path)
-		write(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
-	case r.URL.Path == "/api":
-		write(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
-	case r.URL.Path == "/apis":
-		write(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{
-			{Name: "apps", Versions: []metav1.GroupVersionForDiscovery{apps}, PreferredVersion: apps},
-		}})
-	case r.URL.Path == "/api/v1":
-		write(w, http.StatusOK, group("v1", "pods", "Pod"))
-	case r.URL.Path == "/apis/apps/v1":
-		write(w, http.StatusOK, group("apps/v1", "replicasets", "ReplicaSet"))
-	case strings.HasSuffix(r.URL.Path, "/original/replicasets/web"):
-		write(w, http.StatusOK, metav1.PartialObjectMetadata{
-			TypeMeta:   metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: "original", Name: "web", UID: "uid-web", ResourceVersion: "7"},
-		})
-	default:
-		write(w, http.StatusNotFound, metav1.Status{
-			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-			Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Message: "not found",
-		})
-	}
+	return s
 }
 
-func write(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the client notices
+// deleted are the paths of the objects that were deleted.
+func deleted(s *apiservertest.Server) (paths []string) {
+	for _, r := range s.Requests() {
+		if r.Method == http.MethodDelete && r.Code == http.StatusOK {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
 }

@@ -1,8 +1,6 @@
 package history
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -23,32 +21,26 @@ import (
 // Upstream: pkg/controller/garbagecollector builds the path with the client for metadata,
 // which does not check the name either.
 func TestAnOwnersNameIsNoPath(t *testing.T) {
-	var deleted, asked []string
-	small := &smallServer{&deleted}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked = append(asked, r.URL.Path)
-		small.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
+	const name = "../../kube-system/services/http:admin:80/proxy/reset"
+	child := reconciletest.Pod("child", reconciletest.In[*corev1.Pod]("team-a"),
+		reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, named(name, "uid-x")))
+	server := serve(t, child)
 	door, err := apply.New(apply.Config{REST: &rest.Config{Host: server.URL}}, []apply.Actor{collector})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name = "../../kube-system/services/http:admin:80/proxy/reset"
-	child := reconciletest.Pod("child", reconciletest.In[*corev1.Pod]("team-a"),
-		reconciletest.OwnedBy[*corev1.Pod](kinds.ReplicaSets.Kind, named(name, "uid-x")))
 	world := reconciletest.NewWorld(kinds.ReplicaSets.Kind).Put(kinds.Pods.Kind, child)
 	d, ok := garbagecollector.Controller.Ask(world, events.Key{Kind: kinds.Pods.Name, Namespace: "team-a", Name: "child"}, reconciletest.Now)
 	if !ok || len(d.Commands) != 1 || len(d.Commands[0].If.Absent) != 1 {
 		t.Fatalf("decided %+v", d)
 	}
 	carryOut(t, door, events.Turn{Controller: collector.Controller, Lane: events.LaneWrite, Commands: d.Commands})
-	for _, path := range asked {
-		if strings.Contains(path, "kube-system") || strings.Contains(path, "proxy") || strings.Contains(path, "..") {
-			t.Errorf("the owner's name led to %s", path)
+	for _, r := range server.Requests() {
+		if strings.Contains(r.Path, "kube-system") || strings.Contains(r.Path, "proxy") || strings.Contains(r.Path, "..") {
+			t.Errorf("the owner's name led to %s", r.Path)
 		}
 	}
-	if len(deleted) != 1 || deleted[0] != "/api/v1/namespaces/team-a/pods/child" {
+	if deleted := deleted(server); len(deleted) != 1 || deleted[0] != "/api/v1/namespaces/team-a/pods/child" {
 		t.Errorf("deleted %v: an owner that cannot be is absent", deleted)
 	}
 }
