@@ -197,7 +197,6 @@ func (s *Server) Load(version int, objects map[string]any) {
 	loaded := map[string]Object{}
 	for path, object := range objects {
 		loaded[path] = decoded(object)
-		metadataOf(loaded[path])["namespace"] = parse(path).namespace
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/millrace/millrace/pkg/events"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/query"
 	"github.com/millrace/millrace/services/reconcilers/controllers/bootstrapsigner"
@@ -68,8 +67,8 @@ func clusterInfoOf(client *fake.Clientset) (map[string]string, error) {
 // SignedByUs is its content after our writer has carried out our decision, on an API server with the same
 // world.
 func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error) {
-	server := newSecretServer(t, world)
-	door, err := apply.New(apply.Config{REST: &rest.Config{Host: server.URL}, Clock: clocktesting.NewFakePassiveClock(objects.Now)}, []apply.Actor{signerActor})
+	server := serveSecrets(t, world)
+	door, err := apply.New(apply.Config{REST: &rest.Config{Host: server.URL, Transport: server}, Clock: clocktesting.NewFakePassiveClock(objects.Now)}, []apply.Actor{signerActor})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +83,7 @@ func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error)
 	}
 	d, ok := bootstrapsigner.Controller.Ask(seen, key, objects.Now)
 	if !ok {
-		return server.info.Data, nil
+		return served(server)
 	}
 	p := plan.New(events.Turn{Controller: signerActor.Controller, Lane: events.LaneWrite, Commands: d.Commands}, plan.Options{})
 	results, _ := door.Execute(context.Background(), signerActor, p, func() bool { return true }, func(int, int) string { return "" })
@@ -93,58 +92,39 @@ func SignedByUs(t *testing.T, world []runtime.Object) (map[string]string, error)
 			return nil, fmt.Errorf("sign it: %s %s", r.Reason, r.Message)
 		}
 	}
-	return server.info.Data, nil
+	return served(server)
 }
 
 var signerActor = apply.Actor{Controller: "bootstrap-signer-controller", Identity: "bootstrap-signer"}
 
-// secretServer is as much of an API server as the writer needs to sign: the Secrets of a world and one
-// ConfigMap.
-type secretServer struct {
-	*httptest.Server
-	secrets corev1.SecretList
-	info    corev1.ConfigMap
-}
-
-func newSecretServer(t *testing.T, world []runtime.Object) *secretServer {
-	s := &secretServer{}
+// serveSecrets serves the Secrets and ConfigMaps of a world.
+func serveSecrets(t *testing.T, world []runtime.Object) *apiservertest.Server {
+	t.Helper()
+	stored := map[string]any{}
 	for _, obj := range objects.Copied(world) {
 		switch obj := obj.(type) {
 		case *corev1.Secret:
-			s.secrets.Items = append(s.secrets.Items, *obj)
+			stored["/api/v1/namespaces/"+obj.Namespace+"/secrets/"+obj.Name] = obj
 		case *corev1.ConfigMap:
-			s.info = *obj
+			stored["/api/v1/namespaces/"+obj.Namespace+"/configmaps/"+obj.Name] = obj
 		}
 	}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
+	s := apiservertest.New(t, apiservertest.Offline)
+	s.Load(1000, stored)
 	return s
 }
 
-func (s *secretServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var answer any
-	switch r.Method + " " + r.URL.Path {
-	case "GET /api/v1/namespaces/kube-system/secrets":
-		var list corev1.SecretList
-		for _, secret := range s.secrets.Items {
-			if secret.Namespace == metav1.NamespaceSystem && r.URL.Query().Get("fieldSelector") == "type="+string(secret.Type) {
-				list.Items = append(list.Items, secret)
-			}
-		}
-		answer = list
-	case "GET /api/v1/namespaces/kube-public/configmaps/cluster-info":
-		answer = s.info
-	case "PUT /api/v1/namespaces/kube-public/configmaps/cluster-info":
-		s.info = corev1.ConfigMap{}
-		if err := json.NewDecoder(r.Body).Decode(&s.info); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		answer = s.info
-	default:
-		http.NotFound(w, r)
-		return
+// served is the content of cluster-info on a server.
+func served(s *apiservertest.Server) (map[string]string, error) {
+	text, err := json.Marshal(s.Get(infoPath))
+	if err != nil {
+		return nil, fmt.Errorf("read cluster-info: %w", err)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // a client that has disconnected asks again
+	var info corev1.ConfigMap
+	if err := json.Unmarshal(text, &info); err != nil {
+		return nil, fmt.Errorf("read cluster-info: %w", err)
+	}
+	return info.Data, nil
 }
+
+const infoPath = "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + query.ClusterInfo
