@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,46 +20,30 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/millrace/millrace/cmd/internal/health"
+	"github.com/millrace/millrace/pkg/events/apiservertest"
 	"github.com/millrace/millrace/pkg/events/stream/certs"
 )
 
 // judge is an API server that only answers reviews: the token of a user is "token-of-" and the
 // user's name, and only prometheus may get /metrics.
-type judge struct {
-	*httptest.Server
-	reviews, refuses atomic.Int32
-}
+type judge struct{ *apiservertest.Server }
 
 func newJudge(t *testing.T) *judge {
 	t.Helper()
-	j := &judge{}
-	j.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var answer any
-		switch r.URL.Path {
-		case "/apis/authentication.k8s.io/v1/tokenreviews":
-			answer = reviewToken(r)
-		case "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-			answer = reviewAccess(r)
-		default:
-			w.WriteHeader(http.StatusNotFound)
-			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
-		}
-		j.reviews.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		if j.refuses.Load() > 0 {
-			w.WriteHeader(http.StatusForbidden)
-			answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
-		}
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Error(err)
-		}
-	}))
-	t.Cleanup(j.Close)
+	j := &judge{apiservertest.New(t)}
+	j.Handle("/apis/authentication.k8s.io/v1/tokenreviews", reviewToken)
+	j.Handle("/apis/authorization.k8s.io/v1/subjectaccessreviews", reviewAccess)
 	return j
 }
 
-func reviewToken(r *http.Request) (review authenticationv1.TokenReview) {
-	_ = json.NewDecoder(r.Body).Decode(&review)
+// refuse refuses every request.
+func (j *judge) refuse() {
+	j.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: http.StatusForbidden} })
+}
+
+func reviewToken(r apiservertest.Request) (code int, answer any) {
+	var review authenticationv1.TokenReview
+	_ = json.Unmarshal(r.Body, &review)
 	review.TypeMeta = metav1.TypeMeta{Kind: "TokenReview", APIVersion: "authentication.k8s.io/v1"}
 	name, ok := strings.CutPrefix(review.Spec.Token, "token-of-")
 	if review.Status.Authenticated = ok; ok {
@@ -71,15 +54,16 @@ func reviewToken(r *http.Request) (review authenticationv1.TokenReview) {
 	if name == "master" {
 		review.Status.User.Groups = []string{"system:masters"}
 	}
-	return review
+	return http.StatusCreated, review
 }
 
-func reviewAccess(r *http.Request) (review authorizationv1.SubjectAccessReview) {
-	_ = json.NewDecoder(r.Body).Decode(&review)
+func reviewAccess(r apiservertest.Request) (code int, answer any) {
+	var review authorizationv1.SubjectAccessReview
+	_ = json.Unmarshal(r.Body, &review)
 	review.TypeMeta = metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"}
 	asked := review.Spec.NonResourceAttributes
 	review.Status.Allowed = asked != nil && review.Spec.User == "prometheus" && asked.Verb == "get" && asked.Path == "/metrics"
-	return review
+	return http.StatusCreated, review
 }
 
 // options are the options of a service that asks the judge.
@@ -132,13 +116,13 @@ func TestTheAPIServerJudges(t *testing.T) {
 			t.Errorf("%s %s with %q: %v, want %v", c.method, c.path, c.token, err, c.want)
 		}
 	}
-	before := j.reviews.Load()
+	before := len(j.Requests())
 	for range 100 {
 		if err := v.May(request(t, "GET", "/metrics", "token-of-prometheus")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := j.reviews.Load() - before; n > 0 {
+	if n := len(j.Requests()) - before; n > 0 {
 		t.Errorf("100 requests of a known user caused %d reviews", n)
 	}
 }
@@ -154,11 +138,11 @@ func TestWithoutTheAPIServerNoOneIsLetIn(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
-	j.refuses.Store(1)
+	j.refuse()
 	if err := ask(); !errors.Is(err, health.ErrUnanswered) || !v.away.Load() {
 		t.Errorf("without the right to create reviews: %v", err)
 	}
-	j.refuses.Store(0)
+	j.Break(nil)
 	if err := ask(); err != nil || v.away.Load() {
 		t.Errorf("with the right again: %v", err)
 	}
@@ -188,7 +172,7 @@ func TestAFloodOfMadeUpTokens(t *testing.T) {
 // prevent the start if it was not asked for, or is tolerated.
 func TestWhatIsMissing(t *testing.T) {
 	j := newJudge(t)
-	j.refuses.Store(1) // the ConfigMap, too
+	j.refuse() // the ConfigMap, too
 	looks, tolerates := j.options(t), j.options(t)
 	looks.SkipLookup, tolerates.SkipLookup, tolerates.TolerateLookupFailure = false, false, true
 	ca, kubeconfig := j.options(t), Defaults()
