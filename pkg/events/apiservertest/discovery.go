@@ -51,7 +51,7 @@ func (r Resource) same(other Resource) bool {
 	return r.Group == other.Group && r.Version == other.Version && r.Name == other.Name
 }
 
-// kindOf returns the kind of the objects at a place, as discovery or another object there names it.
+// kindOf returns the kind of the objects at a place, as discovery names it; "" if it does not.
 func (s *Server) kindOf(of place) string {
 	for _, r := range s.served {
 		if r.Group == of.group && r.Version == of.version && r.Name == of.resource {

@@ -57,7 +57,6 @@ func (s *Server) list(r Request, of place) (int, any) {
 	from = min(from, len(items))
 	if limit, err := strconv.Atoi(r.Query.Get("limit")); err == nil && limit > 0 && from+limit < len(items) {
 		metadata["continue"] = fmt.Sprint(from+limit, "@", version)
-		metadata["remainingItemCount"] = len(items) - from - limit
 		items = items[:from+limit]
 	}
 	list := Object{"apiVersion": of.groupVersion(), "kind": s.kindOf(of) + "List", "metadata": metadata, "items": items[from:]}

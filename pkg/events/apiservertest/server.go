@@ -228,6 +228,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 
 func (s *Server) serve(w http.ResponseWriter, in *http.Request, r *Request, fault Fault) {
 	wait := func() {
+		if fault.Delay == 0 {
+			return
+		}
 		select {
 		case <-time.After(fault.Delay):
 		case <-in.Context().Done():

@@ -102,7 +102,9 @@ func TestWhereKindsAreRead(t *testing.T) {
 			if at, query = last(s); at != c.all || query.Get("resourceVersion") != "5" || query.Get("allowWatchBookmarks") != "true" {
 				t.Errorf("it watches %s?%v", at, query)
 			}
-			s.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: http.StatusForbidden} })
+			s.Break(func(apiservertest.Request) apiservertest.Fault {
+				return apiservertest.Fault{Code: http.StatusForbidden}
+			})
 			if version, _, err := k.Position(t.Context(), "", ""); !Refused(err) || version != "" {
 				t.Errorf("a refusal is the position %q, %v", version, err)
 			}

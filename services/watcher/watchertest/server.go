@@ -85,7 +85,8 @@ func (s *Server) PutPod(name string, padding int) {
 // RemovePod deletes a pod.
 func (s *Server) RemovePod(name string) { s.Remove(PodPath(name)) }
 
-// Edit creates or changes an object of a resource. Of all but pods it has no more than the metadata.
+// Edit creates or changes an object of a resource. It is a pod whatever the resource: a watcher of
+// these tests asks for no more than the metadata of other kinds.
 func (s *Server) Edit(resource, name string, edit func(*corev1.Pod)) {
 	var pod corev1.Pod
 	if stored := s.Get(pathOf(resource, name)); stored != nil {

@@ -1,7 +1,6 @@
 package apply_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -194,7 +193,10 @@ func TestPerhapsNoWatcherWatches(t *testing.T) {
 			}
 			s.Break(func(r apiservertest.Request) apiservertest.Fault {
 				if r.Method == http.MethodGet && r.Query.Get("watch") == "" {
-					return cmp.Or(c.refuse[r.Path], versionsGone(r))
+					if refusal, refused := c.refuse[r.Path]; refused {
+						return refusal
+					}
+					return versionsGone(r)
 				}
 				return apiservertest.Fault{}
 			})

@@ -1,7 +1,6 @@
 package apply_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -261,11 +260,11 @@ func prepared(t *testing.T, what string, change ...func(*apply.Config)) (*apiser
 	})
 	s.Put("/apis/custom.metrics.k8s.io", "", map[string]any{"versions": []any{map[string]any{"version": "v1beta1"}}})
 	s.Put("/api/v1/namespaces/ns", "uid-ns", applytest.Object("ns", nil))
-	s.Break(func(r apiservertest.Request) (f apiservertest.Fault) {
+	s.Break(func(r apiservertest.Request) apiservertest.Fault {
 		if r.Path == doors[what].forbidden {
-			f.Code = http.StatusForbidden
+			return apiservertest.Fault{Code: http.StatusForbidden}
 		}
-		return cmp.Or(f, versionsGone(r))
+		return versionsGone(r)
 	})
 	return s, open(t, s, append([]func(*apply.Config){applytest.Minting(t), applytest.Certifying(t), func(c *apply.Config) {
 		c.Types = func(*admissionregistrationv1.ValidatingAdmissionPolicy, discovery.DiscoveryInterface, meta.RESTMapper) ([]admissionregistrationv1.ExpressionWarning, error) {

@@ -38,7 +38,9 @@ func newJudge(t *testing.T) *judge {
 
 // refuse refuses every request.
 func (j *judge) refuse() {
-	j.Break(func(apiservertest.Request) apiservertest.Fault { return apiservertest.Fault{Code: http.StatusForbidden} })
+	j.Break(func(apiservertest.Request) apiservertest.Fault {
+		return apiservertest.Fault{Code: http.StatusForbidden}
+	})
 }
 
 func reviewToken(r apiservertest.Request) (code int, answer any) {
