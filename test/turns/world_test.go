@@ -84,7 +84,7 @@ func (w *world) open() {
 
 // mark appends a mark, or a gap, of a version, with the place of the last gap before it.
 func (w *world) mark(op events.Op, version string, gap uint64) {
-	m := events.EncodeDelta(events.Delta{
+	m := subject.Message(events.Delta{
 		Kind: kinds.ConfigMaps.Name, Op: op, ResourceVersion: version, At: time.Now(),
 		Before: events.Place{Known: true, Sequence: gap},
 	})
