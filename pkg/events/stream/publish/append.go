@@ -193,13 +193,14 @@ func (a *appender) hasRoom(messages, bytes int) (bool, error) {
 	return len(a.unconfirmed) <= messages && a.size <= bytes, nil
 }
 
-// awaitAnswers waits until at most so many messages and bytes are in flight. When no answer comes it
-// pings the server once; the server then has as long as for any request.
+// awaitAnswers waits until at most so many messages and bytes are in flight. When the server confirms
+// nothing for half of the time that a request has, awaitAnswers pings it; the server then has the other
+// half.
 func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error {
 	patience := a.on.Timeout() / 2
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
-	for asked := false; ; {
+	for waits := (progress{left: a.inFlight()}); ; {
 		done, err := a.hasRoom(messages, bytes)
 		switch {
 		case err != nil:
@@ -209,15 +210,16 @@ func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error 
 		}
 		select {
 		case <-a.answered:
-			asked = false
+			if !waits.answered(a.inFlight()) {
+				continue
+			}
 		case <-silence.C:
-			if asked {
+			if waits.silent() {
 				return a.fail(fmt.Errorf("the server does not say what it has stored: %w", nats.ErrTimeout))
 			}
 			if err := a.ping(); err != nil {
 				return a.fail(err)
 			}
-			asked = true
 		case <-ctx.Done():
 			return a.fail(ctx.Err())
 		case <-a.ctx.Done():
@@ -227,6 +229,36 @@ func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error 
 		}
 		silence.Reset(patience)
 	}
+}
+
+// inFlight is the number of messages that the server has not confirmed.
+func (a *appender) inFlight() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.unconfirmed)
+}
+
+// progress is what a wait for answers has seen. An answer counts only if it confirms a message: when the
+// leader of a stream changes in the middle of a batch, a server may answer every ping and store no more.
+type progress struct {
+	left  int  // messages in flight at the last answer that counted
+	asked bool // the server has been pinged since
+}
+
+// answered handles an answer after which left messages are in flight, and reports whether it counts.
+func (p *progress) answered(left int) bool {
+	if left >= p.left {
+		return false
+	}
+	*p = progress{left: left}
+	return true
+}
+
+// silent handles that no answer has counted for a while, and reports whether to give up; otherwise the
+// server has to be pinged.
+func (p *progress) silent() (over bool) {
+	over, p.asked = p.asked, true
+	return over
 }
 
 // ping asks the server to repeat how much it has stored.

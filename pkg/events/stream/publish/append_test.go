@@ -50,3 +50,30 @@ func TestWhatIsUnderWay(t *testing.T) {
 		t.Errorf("a broken batch has room: %t, %v; want its error", got, err)
 	}
 }
+
+// A server that answers and confirms nothing is given up after one ping; each confirmed message gives it
+// new time.
+func TestAnswersWithoutProgressDoNotCount(t *testing.T) {
+	t.Parallel()
+	p := progress{left: 3}
+	if p.answered(3) {
+		t.Error("an answer that confirms nothing counts")
+	}
+	if p.silent() {
+		t.Error("the wait is over before the server was pinged")
+	}
+	if p.answered(3) {
+		t.Error("the answer to a ping counts although it confirms nothing")
+	}
+	if !p.silent() {
+		t.Error("the wait goes on although the server was pinged and confirmed nothing")
+	}
+	p = progress{left: 3}
+	p.silent()
+	if !p.answered(2) || p.answered(2) {
+		t.Error("the first answer that confirms a message must count, the same answer again must not")
+	}
+	if p.silent() || !p.silent() {
+		t.Error("after progress the server must be pinged once more, and given up after that")
+	}
+}
