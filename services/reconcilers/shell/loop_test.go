@@ -501,14 +501,24 @@ func recalls(t *testing.T, l *Loop, turn uint64) bool {
 	return len(sought) > 0
 }
 
+// engines guards the engines whose inbox [hear] runs.
+var engines sync.Mutex
+
+// firstCheck is the first of the conditions that a loop's engine waits for.
+func firstCheck(l *Loop) report.KeyCheck {
+	engines.Lock()
+	defer engines.Unlock()
+	return l.engine.Key(events.Key{}).Checks[0]
+}
+
 // isShut reports whether a loop's engine is shut for a kind.
 func isShut(l *Loop, kind string) bool {
-	first := l.engine.Key(events.Key{}).Checks[0]
+	first := firstCheck(l)
 	shut := first.Condition == report.NotRead || first.Condition == report.EpochNotTold || first.Condition == report.CacheInconsistent
 	return shut && slices.Contains(strings.Split(first.About, ", "), kind)
 }
 
 // forgotten reports whether a loop's engine is shut for a kind that was forgotten.
 func forgotten(l *Loop, kind string) bool {
-	return isShut(l, kind) && l.engine.Key(events.Key{}).Checks[0].Condition == report.CacheInconsistent
+	return isShut(l, kind) && firstCheck(l).Condition == report.CacheInconsistent
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,7 @@ func TestALossIsToldOnce(t *testing.T) {
 // guarded is a bus whose streams are all alike. It counts how often each is inspected.
 type guarded struct {
 	bus.Bus
+	mu     sync.Mutex // of all fields while a loop inspects its streams
 	looked map[string]int
 	state  bus.State
 	later  bus.State // the state when it is inspected again; zero: the same
@@ -80,6 +82,8 @@ type guarded struct {
 }
 
 func (b *guarded) StreamState(_ context.Context, stream string) (bus.State, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.looked[stream]++; b.before != nil {
 		b.before()
 	}
@@ -91,10 +95,21 @@ func (b *guarded) StreamState(_ context.Context, stream string) (bus.State, erro
 }
 
 func (b *guarded) At(context.Context, string, uint64) (events.Message, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	return events.Message{Subject: "a"}, b.at == nil, b.at
 }
 
+// change changes the bus while a loop inspects its streams.
+func (b *guarded) change(how func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	how()
+}
+
 func (b *guarded) all() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, looked := range b.looked {
 		n += looked
 	}
@@ -120,15 +135,17 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 		is("at first", 0, 1, 3)
 		is("before it is time", 20*time.Second-1, 1, 3)
 		is("in time", 1, 2, 6)
-		b.state = bus.State{First: 1, Last: 1, Messages: 1, Created: epoch}
+		b.change(func() { b.state = bus.State{First: 1, Last: 1, Messages: 1, Created: epoch} })
 		l.witnesses.observe(turns, 1, "a")
 		is("just after something was stored", 5*time.Second-1, 2, 6)
 		is("five seconds after", 1, 3, 7)
 		is("at rest", 5*time.Second, 3, 7)
+		l.witnesses.mu.Lock()
 		l.witnesses.byStream[turns].read = time.Now()
+		l.witnesses.mu.Unlock()
 		l.witnesses.suspect()
 		is("in doubt", 0, 4, 10)
-		b.err = errors.New("away")
+		b.change(func() { b.err = errors.New("away") })
 		is("away", 10*time.Second, 4, 10)
 		is("away, in time", 10*time.Second, 5, 13)
 		if err := l.Trouble(); err == nil || !strings.HasPrefix(err.Error(), "inspect ") || !strings.HasSuffix(err.Error(), ": away") {
@@ -136,7 +153,7 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 		}
 		is("away, and again", 5*time.Second, 6, 16)
 		time.Sleep(recent + 1)
-		b.before = cancel
+		b.change(func() { b.before = cancel })
 		is("at the end", 5*time.Second-recent-1, 7, 19)
 		if err := l.Trouble(); err != nil {
 			t.Errorf("an inspection that the end of the loop cuts short is trouble: %v", err)

@@ -74,8 +74,12 @@ func hear(l *Loop) (stop func()) {
 		for {
 			select {
 			case say := <-l.inbox:
+				engines.Lock()
 				say()
+				engines.Unlock()
 			case <-over:
+				engines.Lock()
+				defer engines.Unlock()
 				l.drain()
 				return
 			}

@@ -17,6 +17,8 @@ import (
 type stock struct {
 	bus.Bus
 
+	hearing sync.Mutex // listeners hear one message at a time, as on a bus
+
 	mu      sync.Mutex
 	streams map[string][]events.Message
 	ears    map[string][]func([]byte)
@@ -97,6 +99,8 @@ func (b *stock) Broadcast(topic string, data []byte) error {
 	b.mu.Lock()
 	ears := b.ears[topic]
 	b.mu.Unlock()
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
 	for _, hear := range ears {
 		hear(data)
 	}
