@@ -118,10 +118,10 @@ func TestALoopStoresNoOldDecision(t *testing.T) {
 // refused.
 func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, turns := &counter{stock: stocked(t, 0), refuse: errors.New("away")}, 0
+		b, turns := &counter{stock: stocked(t, 0), refuse: errors.New("away")}, atomic.Int64{}
 		at := web
 		at.Name = "later"
-		l := looped(b, toy(), Settings{}, func(time.Duration) { turns++ }, aSet("web", 1, 1, 0, ""), aSet("later", 2, 0, 0, "wakes"))
+		l := looped(b, toy(), Settings{}, func(time.Duration) { turns.Add(1) }, aSet("web", 1, 1, 0, ""), aSet("later", 2, 0, 0, "wakes"))
 		stop := runs(t, l)
 		m, there, err := b.At(t.Context(), subject.TurnStream("toy"), 1)
 		if err != nil || !there || m.Subject != subject.Turn("toy", events.LaneWrite, web) {
@@ -130,18 +130,22 @@ func TestALoopDoesWhatItsEngineDecides(t *testing.T) {
 		if w := l.witnesses.get(subject.TurnStream("toy")); w.sequence != 1 || w.subject != m.Subject {
 			t.Errorf("the witness of the turns is %+v, want message 1", w)
 		}
-		if got := l.Tally(); got.Writes != 1 || got.Retries != 1 || turns < 2 {
-			t.Errorf("the engine counts %+v of %d turns, want one write, one retry, and at least 2 turns", got, turns)
+		if got := l.Tally(); got.Writes != 1 || got.Retries != 1 || turns.Load() < 2 {
+			t.Errorf("the engine counts %+v of %d turns, want one write, one retry, and at least 2 turns", got, turns.Load())
 		}
 		b.mu.Lock()
 		b.refuse = nil
 		b.mu.Unlock()
 		time.Sleep(time.Second) // virtual
 		synctest.Wait()
-		if n := len(b.wakes); n != 2 || b.wakes[0].Key != at || !b.wakes[0].At.Equal(epoch.Add(time.Hour)) || l.engine.Storing() != 0 {
-			t.Errorf("%d wakes were set, the first %+v, and %d calls are under way; want 2 wakes at the right time, and no call", n, b.wakes[0], l.engine.Storing())
+		if n := len(b.wakes); n != 2 || b.wakes[0].Key != at || !b.wakes[0].At.Equal(epoch.Add(time.Hour)) {
+			t.Errorf("%d wakes were set, the first %+v, want 2 wakes at the right time", n, b.wakes[0])
 		}
-		if took := stop(); took != 0 {
+		took := stop()
+		if storing := l.engine.Storing(); storing != 0 {
+			t.Errorf("after the end %d calls are under way, want none", storing)
+		}
+		if took != 0 {
 			t.Errorf("a loop without calls under way ends after %v, want at once", took)
 		}
 	})
