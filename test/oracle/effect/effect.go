@@ -138,7 +138,7 @@ func Told(about, level, reason, message string) Effect {
 
 // Patched is a patch of an object.
 func Patched(resource, name string, how types.PatchType, body []byte) Effect {
-	return Effect{Verb: Patch, Resource: resource, Name: name, Body: string(how) + " " + canonical(body)}
+	return Effect{Verb: Patch, Resource: resource, Name: name, Body: string(how) + " " + JSON(Parse(body))}
 }
 
 // Created is the create of an object. A pod has no name, except for a StatefulSet, in which the name is also

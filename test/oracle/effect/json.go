@@ -5,9 +5,6 @@ import (
 	"fmt"
 )
 
-// canonical is JSON in one form: sorted, without empty values.
-func canonical(body []byte) string { return JSON(NonEmpty(Parse(body))) }
-
 // Parse is the JSON of an object without its type. It panics if it is no JSON object.
 func Parse(body []byte) map[string]any {
 	tree := map[string]any{}
@@ -28,13 +25,16 @@ func JSON(tree any) string {
 	return string(out)
 }
 
-// NonEmpty drops values that JSON can omit or write as empty: nulls, empty strings and empty maps.
+// NonEmpty drops values that JSON can omit or write as empty: nulls, empty strings and empty maps. The
+// empty value of a label or of an annotation stays.
 func NonEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for key, item := range v {
-			if item = NonEmpty(item); item != nil {
+			if values, ok := item.(map[string]any); ok && len(values) > 0 && (key == "labels" || key == "annotations") {
+				out[key] = item
+			} else if item = NonEmpty(item); item != nil {
 				out[key] = item
 			}
 		}

@@ -115,6 +115,7 @@ var Exemptions = []Exemption{
 	exempt("left-empty", "EndpointSlice", ""),
 	exempt("any-place", "EndpointSlice", chance),
 	exempt("hints-by-chance", "EndpointSlice", chance),
+	exempt("update-without-change", "EndpointSlice", "ours sends no update that changes nothing, so none is refused"),
 	exempt("node-not-there", "EndpointSlice", ""),
 
 	exempt("any-slice-refused", "EndpointSlice", chance),
@@ -181,6 +182,7 @@ var Exemptions = []Exemption{
 	exempt("token-tried-again", "bootstrap tokens", ""),
 	exempt("serial-numbers", "requests for certificates", "serial numbers of certificates, and so their signatures, are drawn at random; all else of them is compared"),
 	exempt("choice-of-volumes", "PersistentVolume binder", chance),
+	exempt("order-of-pods", "PersistentVolume binder", chance),
 	exempt("volumes-of-nodes", "PersistentVolume binder", ""),
 	exempt("provisioner-asked-again", "PersistentVolume binder", ""),
 	exempt("type-of-secret", "legacy tokens", "what is written says what was so already"),

@@ -119,7 +119,7 @@ func triggered(world []runtime.Object, said, shows map[types.UID]bool) string {
 	return at.UTC().Format(time.RFC3339Nano)
 }
 
-// since sets the trigger time in the object that an effect writes.
+// since sets the trigger time in the object that an effect writes; "" removes it.
 func since(e effect.Effect, at string) effect.Effect {
 	if e.Verb != effect.Create && e.Verb != effect.Update {
 		return e
@@ -130,7 +130,10 @@ func since(e effect.Effect, at string) effect.Effect {
 	if notes == nil {
 		notes = map[string]any{}
 	}
-	notes[corev1.EndpointsLastChangeTriggerTime], meta["annotations"] = at, notes
+	if notes[corev1.EndpointsLastChangeTriggerTime] = at; at == "" {
+		delete(notes, corev1.EndpointsLastChangeTriggerTime)
+	}
+	meta["annotations"] = notes
 	e.Body = effect.JSON(effect.NonEmpty(tree))
 	return e
 }

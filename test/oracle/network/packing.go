@@ -22,45 +22,35 @@ import (
 // are not compared. Hints are given when all endpoints have places: if these are chance, they decide which
 // slices are updated only for hints, and such updates are not counted.
 func packing(world []runtime.Object, effects []effect.Effect) (out []effect.Effect) {
-	were, hinted, placed := map[string]*discoveryv1.EndpointSlice{}, map[string]bool{}, false
+	before, after := map[string]*discoveryv1.EndpointSlice{}, map[string]packed{}
 	for _, s := range slicesOf(world) {
-		were[s.Name] = s
+		before[s.Name] = s
+	}
+	placed := false
+	for name, s := range slicesAfter(world, effects) {
+		after[name] = pack(before[name], s)
+		placed = placed || len(after[name].got) > 0
 	}
 	state := func(format string, args ...any) {
 		out = append(out, effect.Effect{Verb: effect.Create, Resource: "endpointslices", Body: fmt.Sprintf(format, args...)})
 	}
-	for name, s := range slicesAfter(world, effects) {
-		ports := string(s.AddressType) + " " + listed(s.Ports)
-		was := were[name]
-		if was == nil || string(was.AddressType)+" "+listed(was.Ports) != ports {
-			was = &discoveryv1.EndpointSlice{}
+	if placed {
+		exemption.Uses("any-place")
+	}
+	for name, s := range after {
+		notes := s.Annotations
+		if placed && s.hinted {
+			notes = before[name].Annotations
 		}
-		var kept, got []discoveryv1.Endpoint
-		for _, e := range s.Endpoints {
-			had := slices.ContainsFunc(was.Endpoints, func(o discoveryv1.Endpoint) bool {
-				return o.TargetRef.Name == e.TargetRef.Name && slices.Equal(o.Addresses, e.Addresses) && ptr.Equal(o.Hostname, e.Hostname)
-			})
-			if had {
-				kept = append(kept, e)
-			} else {
-				state("%s gets %s", ports, effect.JSON(e))
-				got = append(got, e)
-			}
+		for _, e := range s.got {
+			state("%s gets %s", s.ports, effect.JSON(e))
 		}
-		if len(got) > 0 {
-			exemption.Uses("any-place")
-			placed = true
-		}
-		changed := listed(unhinted(kept)) != listed(unhinted(was.Endpoints)) || effect.JSON(s.Labels) != effect.JSON(was.Labels)
-		if !changed && len(got) == 0 && listed(kept) != listed(was.Endpoints) {
-			hinted[name] = true
-		}
-		group := fmt.Sprintf("%s, %d kept, changed: %t", ports, len(kept), changed)
-		state("%s: keeps %s, owner %s, labels %s", group, listed(kept), effect.JSON(s.OwnerReferences), effect.JSON(s.Labels))
-		state("%s: gets %d, notes %s", group, len(got), effect.JSON(s.Annotations))
+		group := fmt.Sprintf("%s, %d kept, changed: %t", s.ports, len(s.kept), s.changed)
+		state("%s: keeps %s, owner %s, labels %s", group, listed(s.kept), effect.JSON(s.OwnerReferences), effect.JSON(s.Labels))
+		state("%s: gets %d, notes %s", group, len(s.got), effect.JSON(notes))
 	}
 	for _, e := range effects {
-		if placed && e.Verb == effect.Update && hinted[e.Name] {
+		if placed && e.Verb == effect.Update && after[e.Name].hinted {
 			exemption.Uses("hints-by-chance")
 			continue
 		}
@@ -70,6 +60,36 @@ func packing(world []runtime.Object, effects []effect.Effect) (out []effect.Effe
 		out = append(out, e)
 	}
 	return out
+}
+
+// packed is a slice after the effects.
+type packed struct {
+	*discoveryv1.EndpointSlice
+	ports     string                 // its family and ports
+	kept, got []discoveryv1.Endpoint // those that it had before with these ports, and the others
+	changed   bool                   // it had no endpoints with these ports, or they or its labels are others now, apart from hints
+	hinted    bool                   // only hints have changed
+}
+
+// pack compares a slice with the one before it; nil if it is new.
+func pack(before, s *discoveryv1.EndpointSlice) packed {
+	p := packed{EndpointSlice: s, ports: string(s.AddressType) + " " + listed(s.Ports)}
+	var had []discoveryv1.Endpoint
+	if before != nil && string(before.AddressType)+" "+listed(before.Ports) == p.ports {
+		had = before.Endpoints
+	}
+	for _, e := range s.Endpoints {
+		if slices.ContainsFunc(had, func(o discoveryv1.Endpoint) bool {
+			return o.TargetRef.Name == e.TargetRef.Name && slices.Equal(o.Addresses, e.Addresses) && ptr.Equal(o.Hostname, e.Hostname)
+		}) {
+			p.kept = append(p.kept, e)
+		} else {
+			p.got = append(p.got, e)
+		}
+	}
+	p.changed = len(had) == 0 || listed(unhinted(p.kept)) != listed(unhinted(had)) || effect.JSON(s.Labels) != effect.JSON(before.Labels)
+	p.hinted = !p.changed && len(p.got) == 0 && listed(p.kept) != listed(had)
+	return p
 }
 
 // slicesAfter are the slices of a world after effects, keyed by name; new ones get names.

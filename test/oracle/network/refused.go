@@ -24,6 +24,8 @@ import (
 //   - Everything, if upstream keeps the empty slice of an earlier service. [fairSlices]
 //     compares that case without refusals.
 //   - Which slice could not be written first.
+//   - A refused update of the empty slice that a service without endpoints keeps: upstream writes it as it is if
+//     it deletes other slices as well.
 //   - The slices, if several must be written and one is refused for good: upstream stops
 //     at that one.
 //   - The content of slices whose Endpoints are being deleted ([fairMirrors]).
@@ -38,6 +40,11 @@ func fairSliceEnds(rest stage.Rest) func([]runtime.Object, stage.Refusal, []effe
 			return slices.Contains(ours, e) || !stage.Says("TooManyAddressesToMirror")(e) && !stage.Says("InvalidIPAddress")(e)
 		}))
 		theirs, ours = exemption.Lets("any-slice-refused", theirs, unnamedSlices(theirs)), unnamedSlices(ours)
+		if ofPods && slices.ContainsFunc(slicesOf(world), emptySlice(world)) {
+			theirs = exemption.Lets("update-without-change", theirs, effect.Only(theirs, func(e effect.Effect) bool {
+				return slices.Contains(ours, e) || !stage.Says("cannot update a slice")(e)
+			}))
+		}
 		if r.Times > stage.TriesUntilSpent && rest.Writes(world) > 1 {
 			told := func(e effect.Effect) bool { return e.Verb == effect.Event }
 			return exemption.Lets("other-slices-all-the-same", theirs, effect.Only(theirs, told)), effect.Only(ours, told)
@@ -46,6 +53,13 @@ func fairSliceEnds(rest stage.Rest) func([]runtime.Object, stage.Refusal, []effe
 			return exemption.Lets("mirrors-that-leave", theirs, howManySlices(theirs)), howManySlices(ours)
 		}
 		return exemption.Lets("any-place", theirs, together(theirs)), together(ours)
+	}
+}
+
+// emptySlice reports whether a slice is the one of a service without endpoints.
+func emptySlice(world []runtime.Object) func(*discoveryv1.EndpointSlice) bool {
+	return func(s *discoveryv1.EndpointSlice) bool {
+		return len(s.Endpoints)+len(s.Ports) == 0 && s.OwnerReferences[0].UID == uidOf(world, s.OwnerReferences[0].Name)
 	}
 }
 

@@ -36,6 +36,7 @@ var RefusedVolumeBinder = func() stage.Life {
 	l := bindersWith(persistentvolumebinder.Config{})
 	l.Chapter = 45 * time.Second
 	l.Fair = func(theirs, ours []string) ([]string, []string) {
+		theirs, ours = podsInOrder(theirs, ours)
 		return exemption.LetLines("provisioner-asked-again", theirs, func(line string) string {
 				if _, why, failed := strings.Cut(line, "Error saving claim: "); failed && slices.ContainsFunc(stage.AllRefusals, func(r plan.Response) bool { return stage.Retried(r) && r.Message == why }) {
 					return ""
@@ -72,8 +73,24 @@ func bindersWith(config persistentvolumebinder.Config) stage.Life {
 		Kinds: []kinds.Kind{
 			kinds.PersistentVolumeClaims.Kind, kinds.PersistentVolumes.Kind, kinds.StorageClasses.Kind, kinds.Pods.Kind,
 		}, Chapter: 20 * time.Second, // in longer chapters upstream's recorder drops repeated Events
-		Line: bindingLine,
+		Line: bindingLine, Fair: podsInOrder,
 	}
+}
+
+// podsInOrder sorts the names in the Events about pods that wait for a claim: upstream lists them in the order
+// of its index.
+func podsInOrder(theirs, ours []string) ([]string, []string) {
+	const before, after = "waiting for pods ", " to be scheduled"
+	return exemption.LetLines("order-of-pods", theirs, func(line string) string {
+		head, rest, found := strings.Cut(line, before)
+		names, tail, whole := strings.Cut(rest, after)
+		if !found || !whole {
+			return line
+		}
+		pods := strings.Split(names, ",")
+		slices.Sort(pods)
+		return head + before + strings.Join(pods, ",") + after + tail
+	}), ours
 }
 
 // bindingLine is a claim or a volume, without the version of the claim in a volume.
