@@ -195,7 +195,7 @@ func (a *appender) hasRoom(messages, bytes int) (bool, error) {
 
 // awaitAnswers waits until at most so many messages and bytes are in flight. When the server confirms
 // nothing for half of the time that a request has, awaitAnswers pings it; the server then has the other
-// half.
+// half. If the server answers and confirms nothing, it is pinged again, [maxPings] times in all.
 func (a *appender) awaitAnswers(ctx context.Context, messages, bytes int) error {
 	patience := a.on.Timeout() / 2
 	silence := time.NewTimer(patience)
@@ -238,16 +238,21 @@ func (a *appender) inFlight() int {
 	return len(a.unconfirmed)
 }
 
-// progress is what a wait for answers has seen. An answer counts only if it confirms a message: when the
-// leader of a stream changes in the middle of a batch, a server may answer every ping and store no more.
+// maxPings is how often a server is pinged that answers and confirms nothing. A server with a slow disk does
+// that for a while; it does that for ever when the leader of a stream has changed in the middle of a batch.
+const maxPings = 4
+
+// progress is what a wait for answers has seen. An answer counts only if it confirms a message.
 type progress struct {
 	left  int  // messages in flight at the last answer that counted
-	asked bool // the server has been pinged since
+	pings int  // since then
+	heard bool // the server has answered the last of them
 }
 
 // answered handles an answer after which left messages are in flight, and reports whether it counts.
 func (p *progress) answered(left int) bool {
 	if left >= p.left {
+		p.heard = true
 		return false
 	}
 	*p = progress{left: left}
@@ -257,7 +262,8 @@ func (p *progress) answered(left int) bool {
 // silent handles that no answer has counted for a while, and reports whether to give up; otherwise the
 // server has to be pinged.
 func (p *progress) silent() (over bool) {
-	over, p.asked = p.asked, true
+	over = p.pings > 0 && !p.heard || p.pings == maxPings
+	p.pings, p.heard = p.pings+1, false
 	return over
 }
 
