@@ -188,6 +188,8 @@ func TestATurnWaitsAsSoonAsTheStorageIsSaidToHaveGoneBack(t *testing.T) {
 	s := newScene(t)
 	s.must(s.bus.EnsureKind(t.Context(), kinds.Jobs.Kind))
 	s.writer()
+	// A writer that only starts has made no request for a while, either.
+	s.outcomeOf("started", s.say(turnOf(t, "started", nil, creates("started", 1)...)))
 	var old uint64
 	tries := 0
 	eventually.True(s, eventually.Long, "a turn of the old epoch waiting", func() bool {

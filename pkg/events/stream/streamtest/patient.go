@@ -30,7 +30,8 @@ type Whole interface {
 // answer has all messages that this bus has stored. It forgives nothing else: it does not store
 // a message twice, and it returns refusals.
 func Patient(b Whole, passes func(error) bool) bus.Bus {
-	return &patient{Whole: b, passes: passes, newest: map[string]uint64{}, ends: map[string]uint64{}}
+	undecided := func(err error) bool { return errors.Is(err, errUndecided) || passes(err) }
+	return &patient{Whole: b, passes: undecided, newest: map[string]uint64{}, ends: map[string]uint64{}}
 }
 
 type patient struct {
@@ -170,14 +171,23 @@ func (p *patient) LastOf(ctx context.Context, stream string, subjects []string) 
 	}
 }
 
+// errUndecided: the bus refuses a message because another one is stored, or is about to be, and a lookup
+// finds none yet.
+var errUndecided = errors.New("no newer message is found yet")
+
 // Store repeats an unanswered request. If the bus had stored the message all the same, it
-// refuses the repetition, and the newest message of the subject is the one that was sent.
+// refuses the repetition, and the newest message of the subject is the one that was sent. A server refuses
+// the repetition also while the others have not agreed on the first request, and a replica may not have
+// applied it: then Store repeats both the request and the lookup.
 func (p *patient) Store(ctx context.Context, m events.Message, expect uint64) (sequence uint64, err error) {
 	doubtful := false
 	sequence, err = asked(ctx, p, func() (uint64, error) {
 		n, err := p.Whole.Store(ctx, m, expect)
 		if stream := streamOf(m.Subject); doubtful && errors.Is(err, bus.ErrOvertaken) && stream != "" {
-			if last, there, _ := p.Last(ctx, stream, m.Subject); there && last.Sequence > expect && bytes.Equal(last.Data, m.Data) {
+			switch last, there, lookup := p.Last(ctx, stream, m.Subject); {
+			case lookup == nil && (!there || last.Sequence <= expect):
+				return 0, errUndecided
+			case there && bytes.Equal(last.Data, m.Data):
 				return last.Sequence, nil
 			}
 		}
