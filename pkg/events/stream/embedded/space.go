@@ -58,16 +58,20 @@ func (r *storeSpace) start(s *server.Server) {
 	r.server, r.cancel, r.done = s, end, make(chan struct{})
 	go func() {
 		defer close(r.done)
-		tick := time.NewTicker(space.CheckEvery)
-		defer tick.Stop()
-		for {
+		for timer := time.NewTimer(0); ; {
 			select {
 			case <-ctx.Done():
+				timer.Stop()
 				return
-			case <-tick.C:
-				if err := r.freeSpace(ctx); err != nil && ctx.Err() == nil {
+			case <-timer.C:
+				used, most, err := r.store()
+				if err == nil {
+					err = r.freeSpace(ctx, used, most)
+				}
+				if err != nil && ctx.Err() == nil {
 					r.options.Log.Warn("cannot free space in the store", "error", err)
 				}
+				timer.Reset(space.UntilScarce(used, most))
 			}
 		}
 	}()
@@ -81,11 +85,10 @@ func (r *storeSpace) stop() {
 }
 
 // freeSpace bounds streams if the store is scarce.
-func (r *storeSpace) freeSpace(ctx context.Context) error {
-	used, most, err := r.store()
-	if err != nil || float64(used) < space.Scarce*float64(most) {
+func (r *storeSpace) freeSpace(ctx context.Context, used, most uint64) error {
+	if float64(used) < space.Scarce*float64(most) {
 		r.scarce = 0
-		return err
+		return nil
 	}
 	r.scarce++
 	account, err := r.server.JszAccount(&server.JSzOptions{Account: r.options.account(), Streams: true, Config: true})

@@ -36,20 +36,13 @@ func NewLimit(js jetstream.JetStream, log *slog.Logger, most int64) *Limit {
 // freeTimeout bounds one check, with what it changes.
 const freeTimeout = 30 * time.Second
 
-// maxGrowth is the assumed greatest growth of a store in bytes a second: the less is left, the
-// more often Limit checks.
-const maxGrowth = 100 << 20
-
-// checkIdle is the longest interval between two checks.
-const checkIdle = 5 * time.Second
-
 // Run makes room until the context ends; it then returns nil.
 func (s *Limit) Run(ctx context.Context) error {
 	for {
 		if err := s.freeSpace(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot free space in the store", "error", err)
 		}
-		timer := time.NewTimer(s.untilScarce())
+		timer := time.NewTimer(UntilScarce(s.used.Load(), s.most))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -57,12 +50,6 @@ func (s *Limit) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
-}
-
-// untilScarce is the time within which the store cannot become scarce.
-func (s *Limit) untilScarce() time.Duration {
-	left := Scarce*float64(s.most) - float64(s.used.Load())
-	return min(max(time.Duration(left/maxGrowth*float64(time.Second)), CheckEvery), checkIdle)
 }
 
 // freeSpace bounds streams if the store is scarce.

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/internal/jstest"
 )
 
-// A Limit checks a store more often the less is left of it, so that it cannot fill in
+// A store is checked more often the less is left of it, so that it cannot fill in
 // between.
 func TestHowOftenAStoreIsLookedAt(t *testing.T) {
 	t.Parallel()
@@ -21,16 +21,12 @@ func TestHowOftenAStoreIsLookedAt(t *testing.T) {
 	for used, want := range map[uint64]time.Duration{
 		0: 5 * time.Second, 80 * gib / 100: 200 * time.Millisecond, gib: 200 * time.Millisecond, 2 * gib: 200 * time.Millisecond,
 	} {
-		s := NewLimit(nil, nil, gib)
-		s.used.Store(used)
-		if got := s.untilScarce(); got != want {
-			t.Errorf("with %d bytes of a GiB it is looked at again in %v, want %v", used, got, want)
+		if got := UntilScarce(used, gib); got != want {
+			t.Errorf("with %d bytes of a GiB it is checked again in %v, want %v", used, got, want)
 		}
 	}
-	s := NewLimit(nil, nil, 10*gib)
-	s.used.Store(8*gib - 100<<20)
-	if got := s.untilScarce(); got < 999*time.Millisecond || got > 1001*time.Millisecond {
-		t.Errorf("with room for a second the space is looked at again in %v, want a second", got)
+	if got := UntilScarce(8*gib-100<<20, 10*gib); got < 999*time.Millisecond || got > 1001*time.Millisecond {
+		t.Errorf("with room for a second it is checked again in %v, want a second", got)
 	}
 	if s := NewLimit(nil, nil, -1); s.most != 0 {
 		t.Errorf("a store of -1 bytes has %d", s.most)

@@ -32,9 +32,18 @@ const (
 	Scarce, ample = 0.80, 0.75
 	// minKept is the number of bytes that every stream keeps.
 	minKept = 16 << 20
-	// CheckEvery is the interval of the checks.
-	CheckEvery = 200 * time.Millisecond
+	// checkEvery is the least interval of two checks, and checkIdle the greatest.
+	checkEvery, checkIdle = 200 * time.Millisecond, 5 * time.Second
+	// maxGrowth is the assumed greatest growth of a store in bytes a second.
+	maxGrowth = 100 << 20
 )
+
+// UntilScarce is the time until the next check of a store: it cannot become scarce within that time. At least
+// 200 ms, at most 5 s.
+func UntilScarce(used, most uint64) time.Duration {
+	left := Scarce*float64(most) - float64(used)
+	return min(max(time.Duration(left/maxGrowth*float64(time.Second)), checkEvery), checkIdle)
+}
 
 // boundKey is the metadata key of a stream for the least limit that was set for space, and when. A
 // service that begins later may raise the limit before a notary has looked.
