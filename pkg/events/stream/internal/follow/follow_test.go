@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
 	"github.com/millrace/millrace/pkg/events/stream/delivery"
+	"github.com/millrace/millrace/pkg/events/stream/handover"
 	"github.com/millrace/millrace/pkg/events/stream/internal/conn"
 	"github.com/millrace/millrace/pkg/events/stream/internal/jstest"
 	"github.com/millrace/millrace/pkg/events/stream/internal/listing"
@@ -130,6 +131,22 @@ func TestHowOftenAnIdleReaderAsks(t *testing.T) {
 	f.source = source{pending: 1}
 	if err := f.checkIdle(t.Context()); err != nil || f.rest != stuckPoll {
 		t.Errorf("while something is missing it asks after %v, %v; want %v", f.rest, err, stuckPoll)
+	}
+}
+
+// Messages of the server make a reader ask soon whether more are missing. What was handed over says nothing of
+// the server.
+func TestWhatMakesAReaderAsk(t *testing.T) {
+	t.Parallel()
+	f := newSession(&follower{Reader: idle(), next: 7}, source{}, nil, func([]events.Message) error { return nil })
+	for _, c := range []struct {
+		local *handover.Reader
+		want  time.Duration
+	}{{&handover.Reader{}, 32 * time.Second}, {nil, stuckPoll}} {
+		f.rest, f.stuck, f.local = 32*time.Second, 1, c.local
+		if err := f.take(nil); err != nil || f.rest != c.want || f.stuck != 0 {
+			t.Errorf("handed over: %t: %v, the next check comes after %v, and %d have found something missing; want %v and 0", c.local != nil, err, f.rest, f.stuck, c.want)
+		}
 	}
 }
 

@@ -97,8 +97,10 @@ func (s *session) takeLocal() error {
 }
 
 func (s *session) take(batch []events.Message) error {
-	s.stuck, s.rest = 0, stuckPoll
-	s.idle.Reset(s.rest)
+	if s.stuck = 0; s.local == nil { // the server does not deliver what was handed over
+		s.rest = stuckPoll
+		s.idle.Reset(s.rest)
+	}
 	if err := s.deliver(s.withoutRead(batch), s.handle); err != nil {
 		return err
 	}
