@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/membership"
 	"github.com/millrace/millrace/pkg/events/report"
 	"github.com/millrace/millrace/pkg/events/sleep"
+	"github.com/millrace/millrace/pkg/events/subject"
 	"github.com/millrace/millrace/pkg/events/trace"
 	"github.com/millrace/millrace/services/reconcilers/cache"
 	"github.com/millrace/millrace/services/reconcilers/engine"
@@ -116,6 +117,7 @@ func (s *Service) Run(ctx context.Context) error {
 	all.Go(func() { s.watchStalls(ctx) })
 	all.Go(func() { s.shareOut(ctx) })
 	all.Go(func() { s.followWakes(ctx) })
+	all.Go(func() { s.readTime(ctx) })
 	all.Go(func() { shell.HearWriters(ctx, s.config.Bus, s.loops) })
 	ready := make(chan struct{}, len(s.loops))
 	for _, l := range s.loops {
@@ -171,7 +173,9 @@ const (
 func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 	for ctx.Err() == nil {
 		stored, complete := s.stored(), false
-		s.tell((*engine.Engine).Discover)
+		// Only these wait for it. Another one that begins to wait meanwhile waits for the next discovery.
+		waiting := s.awaitingDiscovery()
+		tell(waiting, (*engine.Engine).Discover)
 		if found, err := s.config.Bus.Kinds(ctx); err == nil {
 			// Shut all before the first is opened, so that no engine decides on a part of the
 			// state.
@@ -181,7 +185,7 @@ func (s *Service) discover(ctx context.Context, all *sync.WaitGroup) {
 					fresh = append(fresh, a)
 				}
 			}
-			s.tell((*engine.Engine).Discovered)
+			tell(waiting, (*engine.Engine).Discovered)
 			for _, a := range fresh {
 				all.Go(func() { s.follow(ctx, a) })
 			}
@@ -220,9 +224,37 @@ func (s *Service) busTime() time.Time {
 	return s.loops[0].BusTime()
 }
 
-func (s *Service) tell(say func(*engine.Engine)) {
+// awaitingDiscovery are the loops that wait for a discovery.
+func (s *Service) awaitingDiscovery() (waiting []*shell.Loop) {
 	for _, l := range s.loops {
+		if l.AwaitsDiscovery() {
+			waiting = append(waiting, l)
+		}
+	}
+	return waiting
+}
+
+func tell(loops []*shell.Loop, say func(*engine.Engine)) {
+	for _, l := range loops {
 		l.Do(say)
+	}
+}
+
+// timeRead is how often the clock of the bus is read.
+const timeRead = 20 * time.Second
+
+// readTime tells the loops the time of the bus until the context ends: a loop itself asks only when it
+// inspects its streams, which is rare at rest.
+func (s *Service) readTime(ctx context.Context) {
+	for ctx.Err() == nil {
+		sleep.For(ctx, timeRead)
+		state, err := s.config.Bus.StreamState(ctx, subject.WakeStream)
+		if err != nil {
+			continue // without the bus there are no turns to sign either
+		}
+		for _, l := range s.loops {
+			l.SetBusTime(state)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/pkg/events"
 	"github.com/millrace/millrace/pkg/events/bus"
+	"github.com/millrace/millrace/pkg/events/bus/bustest"
 	"github.com/millrace/millrace/pkg/events/kinds"
 	"github.com/millrace/millrace/pkg/events/metrictest"
 	"github.com/millrace/millrace/pkg/events/report"
@@ -115,9 +116,21 @@ func TestWhoIsReported(t *testing.T) {
 // A loop that does not answer holds up the others for a second.
 func TestHowLongALoopIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, began := idle(t, memory.New(memory.Options{}), reader("a"), reader("b")), time.Now()
-		if s.stalls.look(t.Context(), s.loops); time.Since(began) != 2*time.Second {
-			t.Errorf("two loops are asked for %v", time.Since(began))
+		pods := reconcile.Input{Kind: kinds.Pods.Kind}
+		s := idle(t, memory.New(memory.Options{}), reader("a", pods), reader("b", pods))
+		took := func() time.Duration {
+			began := time.Now()
+			s.stalls.look(t.Context(), s.loops)
+			return time.Since(began)
+		}
+		if d := took(); d != 0 {
+			t.Errorf("two loops without work are asked for %v, want no question", d)
+		}
+		if err := s.prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := took(); d != 2*time.Second {
+			t.Errorf("two loops with work are asked for %v, want 2s", d)
 		}
 	})
 }
@@ -145,6 +158,60 @@ func TestHowOftenKindsAreLookedFor(t *testing.T) {
 			t.Errorf("%s they are looked for %d times, first at %v; want %d", what, len(b.at), b.at[:2], c.want)
 		}
 	}
+}
+
+// Only the loops that wait for a discovery are told of it: those of controllers that read every kind, until
+// the first has ended.
+func TestWhoIsToldOfADiscovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := idle(t, memory.New(memory.Options{}), reader("a"), reader("every", reconcile.Input{Every: true}))
+		is := func(want ...string) {
+			t.Helper()
+			var names []string
+			for _, l := range s.awaitingDiscovery() {
+				names = append(names, l.Name())
+			}
+			if !slices.Equal(names, want) {
+				t.Errorf("%q wait for a discovery, want %q", names, want)
+			}
+		}
+		is("every")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(ctx) }()
+		time.Sleep(time.Second) // virtual
+		is()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// All loops are told the time of the bus every twenty seconds.
+func TestHowOftenTheClockOfTheBusIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bustest.Wrap(memory.New(memory.Options{}))
+		b.OnStreamState = func(context.Context, string) (bus.State, error) { return bus.State{Now: time.Now().Add(time.Hour)}, nil }
+		s := idle(t, b, reader("a"), reader("b"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var reading sync.WaitGroup
+		reading.Go(func() { s.readTime(ctx) })
+		is := func(after, ahead time.Duration) {
+			t.Helper()
+			time.Sleep(after) // virtual
+			synctest.Wait()
+			for _, l := range s.loops {
+				if got := l.BusTime().Sub(time.Now()); got != ahead {
+					t.Errorf("the bus is taken to be %v ahead by %s, want %v", got, l.Name(), ahead)
+				}
+			}
+		}
+		is(20*time.Second-1, 0)
+		is(1, time.Hour)
+		cancel()
+		reading.Wait()
+	})
 }
 
 // A service is ready once it has looked for the kinds, until it ends.

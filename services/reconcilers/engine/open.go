@@ -86,6 +86,20 @@ func (d *Engine) AwaitDiscovery() {
 	}
 }
 
+// AwaitsDiscovery reports whether the engine waits for a discovery of the kinds that have streams: it reads
+// every kind and has not been opened, or keys wait for effects on kinds that it does not know.
+func (d *Engine) AwaitsDiscovery() bool {
+	if d.shut[unfound] {
+		return true
+	}
+	for kind, keys := range d.awaiting {
+		if len(keys) > 0 && !d.named[kind] {
+			return true
+		}
+	}
+	return false
+}
+
 // Discover says that a discovery of the kinds that have streams begins.
 func (d *Engine) Discover() { d.discoveries++ }
 

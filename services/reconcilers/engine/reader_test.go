@@ -16,7 +16,13 @@ func TestEffectNowhereIsGivenUpAfterARecheck(t *testing.T) {
 	o := &office{t: t, memory: cache.New(), now: epoch, sequence: map[kinds.Name]uint64{}}
 	o.memory.Register(spread().Describe())
 	o.engine = New(spread(), o.memory, o, Settings{}, o.now)
-	settled := func() bool { return o.engine.entry(web).write.settled() }
+	settled := func() bool {
+		is := o.engine.entry(web).write.settled()
+		if o.engine.AwaitsDiscovery() == is {
+			t.Errorf("settled: %t, and the engine waits for a discovery: %t", is, !is)
+		}
+		return is
+	}
 	result := events.Result{
 		Status: events.Applied, UID: types.UID("x"), Version: "5",
 		Ref: events.Ref{Kind: "widgets.example.com", Namespace: "default", Name: "w"},

@@ -52,6 +52,8 @@ type Loop struct {
 	working  bool      // the engine may have work
 	busy     time.Time // when the present step began; zero between steps
 	worked   func(time.Duration)
+	// undiscovered: the engine waits for a discovery of the kinds.
+	undiscovered bool
 }
 
 // Settings are a loop's settings: those of its engine, and what the loop alone needs. The zero
@@ -89,6 +91,7 @@ func NewLoop(b bus.Bus, controller reconcile.Any, c *cache.Cache, settings Setti
 	l.engine = engine.New(controller, c, &busIO{loop: l}, settings.Settings, l.clock())
 	l.witnesses = newWitnesses(l.Name())
 	l.engine.AwaitDiscovery()
+	l.note()
 	return l
 }
 
@@ -100,7 +103,17 @@ func (l *Loop) Description() reconcile.Description { return l.engine.Description
 
 // Shut keeps the engine from deciding until the kind has been folded. It must not be called
 // once Run has begun; [Loop.ShutNow] may be.
-func (l *Loop) Shut(kind kinds.Name) { l.engine.Shut(kind) }
+func (l *Loop) Shut(kind kinds.Name) {
+	l.engine.Shut(kind)
+	l.note()
+}
+
+// note notes what the engine says before the loop runs.
+func (l *Loop) note() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.working, l.undiscovered = l.engine.Working(), l.engine.AwaitsDiscovery()
+}
 
 // ShutNow shuts the engine for a kind while it runs, and waits until it is shut or the loop has
 // ended.
@@ -200,7 +213,7 @@ func (l *Loop) setBusy(since time.Time) {
 }
 
 func (l *Loop) publish() {
-	tally, parked, awake, working := l.engine.Tally(), l.engine.Parked(), l.engine.HasOpened(), l.engine.Working()
+	tally, parked, awake, working, undiscovered := l.engine.Tally(), l.engine.Parked(), l.engine.HasOpened(), l.engine.Working(), l.engine.AwaitsDiscovery()
 	var dealt map[kinds.Name]uint64
 	now := time.Now()
 	if l.stale = now.Sub(l.counted) < countEvery; !l.stale && awake {
@@ -208,7 +221,7 @@ func (l *Loop) publish() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tally, l.parked, l.opened, l.working, l.busy = tally, parked, awake, working, time.Time{}
+	l.tally, l.parked, l.opened, l.working, l.undiscovered, l.busy = tally, parked, awake, working, undiscovered, time.Time{}
 	if dealt != nil {
 		l.dealt = dealt
 	}

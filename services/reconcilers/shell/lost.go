@@ -20,15 +20,34 @@ import (
 // earlier than it did, was recreated, or has another message at the sequence of the witness,
 // the engine asks about every key again.
 
-// inspected is how often the streams are compared with their witnesses, and restInspected how
-// often where nothing was stored since the last time. If a stream has not changed at all, its
-// witness is read again only after restRead: the server has to load a block of up to 8 MB for
-// it.
+// inspected is how often the streams are compared with their witnesses. A stream in which nothing was
+// stored since the last time is compared after restInspected, and then less and less often, up to
+// longRestInspected: a server that loses messages without breaking off its consumers is an unforeseen case. If
+// a stream has not changed at all, its witness is read again only after restRead: the server has to load a
+// block of up to 8 MB for it.
 const (
-	inspected     = 5 * time.Second
-	restInspected = 20 * time.Second
-	restRead      = 10 * time.Minute
+	inspected         = 5 * time.Second
+	restInspected     = 20 * time.Second
+	longRestInspected = 160 * time.Second
+	restRead          = 10 * time.Minute
 )
+
+// inspection is when a stream was inspected, and how long it may rest from then on.
+type inspection struct {
+	at   time.Time
+	rest time.Duration
+}
+
+// isDue reports whether the stream is to be inspected at a tick of the loop.
+func (i inspection) isDue(now time.Time) bool { return now.Sub(i.at) >= i.rest-inspected/2 }
+
+// next is the inspection that follows, by whether the stream had news.
+func (i inspection) next(now time.Time, news bool) inspection {
+	if news {
+		return inspection{at: now, rest: restInspected}
+	}
+	return inspection{at: now, rest: min(2*i.rest, longRestInspected)}
+}
 
 // witness is what the loop remembers of a stream.
 type witness struct {
@@ -154,14 +173,15 @@ func loss(ctx context.Context, b bus.Bus, stream string, w witness, now bus.Stat
 func (l *Loop) checkStreams(ctx context.Context) {
 	tick := time.NewTicker(inspected)
 	defer tick.Stop()
-	looked := map[string]time.Time{}
+	last := map[string]inspection{}
 	for all := true; ; {
 		for stream := range l.witnesses.byStream {
-			if !all && time.Since(looked[stream]) < restInspected-inspected/2 && !l.witnesses.hasNews(stream) {
+			news := all || l.witnesses.hasNews(stream)
+			if !news && !last[stream].isDue(time.Now()) {
 				continue
 			}
 			if err := l.checkStream(ctx, stream); err == nil {
-				looked[stream] = time.Now()
+				last[stream] = last[stream].next(time.Now(), news)
 			} else if ctx.Err() == nil {
 				l.fail(fmt.Errorf("inspect %s: %w", stream, err))
 			}
@@ -207,7 +227,7 @@ func (l *Loop) checkWitness(ctx context.Context, stream string) (now bus.State, 
 	if now, err = l.bus.StreamState(ctx, stream); err != nil {
 		return now, nil, err
 	}
-	l.setBusTime(now)
+	l.SetBusTime(now)
 	if w.stands(now) {
 		return now, nil, nil
 	}

@@ -116,7 +116,7 @@ func (b *guarded) all() (n int) {
 	return n
 }
 
-// A stream is inspected when the loop begins, every twenty seconds, within five seconds after a
+// A stream is inspected when the loop begins, less and less often at rest, within five seconds after a
 // message was stored in it, and at once when a consumer has broken off.
 func TestHowOftenStreamsAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -135,26 +135,32 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 		is("at first", 0, 1, 3)
 		is("before it is time", 20*time.Second-1, 1, 3)
 		is("in time", 1, 2, 6)
+		is("at rest, too early", 40*time.Second-1, 2, 6)
+		is("at rest", 1, 3, 9)
+		is("at rest for longer, too early", 80*time.Second-1, 3, 9)
+		is("at rest for longer", 1, 4, 12)
+		is("at rest for long", 160*time.Second, 5, 15)
+		is("as rarely as it gets", 160*time.Second, 6, 18)
 		b.change(func() { b.state = bus.State{First: 1, Last: 1, Messages: 1, Created: epoch} })
 		l.witnesses.observe(turns, 1, "a")
-		is("just after something was stored", 5*time.Second-1, 2, 6)
-		is("five seconds after", 1, 3, 7)
-		is("at rest", 5*time.Second, 3, 7)
+		is("just after something was stored", 5*time.Second-1, 6, 18)
+		is("five seconds after", 1, 7, 19)
+		is("at rest", 5*time.Second, 7, 19)
 		l.witnesses.mu.Lock()
 		l.witnesses.byStream[turns].read = time.Now()
 		l.witnesses.mu.Unlock()
 		l.witnesses.suspect()
-		is("in doubt", 0, 4, 10)
+		is("in doubt", 0, 8, 22)
 		b.change(func() { b.err = errors.New("away") })
-		is("away", 10*time.Second, 4, 10)
-		is("away, in time", 10*time.Second, 5, 13)
+		is("away", 10*time.Second, 8, 22)
+		is("away, in time", 10*time.Second, 9, 25)
 		if err := l.Trouble(); err == nil || !strings.HasPrefix(err.Error(), "inspect ") || !strings.HasSuffix(err.Error(), ": away") {
 			t.Errorf("the trouble of the loop is %v, want the inspection that failed", err)
 		}
-		is("away, and again", 5*time.Second, 6, 16)
+		is("away, and again", 5*time.Second, 10, 28)
 		time.Sleep(recent + 1)
 		b.change(func() { b.before = cancel })
-		is("at the end", 5*time.Second-recent-1, 7, 19)
+		is("at the end", 5*time.Second-recent-1, 11, 31)
 		if err := l.Trouble(); err != nil {
 			t.Errorf("an inspection that the end of the loop cuts short is trouble: %v", err)
 		}

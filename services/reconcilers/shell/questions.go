@@ -16,6 +16,9 @@ func (l *Loop) Key(ctx context.Context, key events.Key) (k report.KeyState, ok b
 // Waiting is [engine.Engine.Waiting]. ok is false when the loop does not answer before the context
 // ends.
 func (l *Loop) Waiting(ctx context.Context) (w map[report.Condition]engine.Waiting, ok bool) {
+	if l.isIdle() {
+		return nil, true
+	}
 	return ask(ctx, l, (*engine.Engine).Waiting)
 }
 
@@ -52,7 +55,24 @@ func (l *Loop) stalled() (s report.Stall, stalled, known bool) {
 		s.Condition, s.Detail, s.Since = report.BusRefuses, l.failure.Error(), l.failing
 		return s, true, true
 	}
-	return s, false, !l.working && l.busy.IsZero()
+	return s, false, l.idle()
+}
+
+// isIdle reports whether the engine has no work.
+func (l *Loop) isIdle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.idle()
+}
+
+// idle is isIdle for a caller that holds the mutex.
+func (l *Loop) idle() bool { return !l.working && l.busy.IsZero() }
+
+// AwaitsDiscovery is [engine.Engine.AwaitsDiscovery] after the last event.
+func (l *Loop) AwaitsDiscovery() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.undiscovered
 }
 
 // ask has the loop's goroutine answer a question about its engine, as of now.

@@ -63,9 +63,9 @@ func (l *Loop) isSigned(heartbeat []byte) bool {
 	return l.settings.Signatures.Outcomes.Hint(report.Writers, heartbeat, l.BusTime()) == nil
 }
 
-// setBusTime records how far the clock of the bus is ahead. The bus stamps the turns by its clock.
+// SetBusTime records how far the clock of the bus is ahead. The bus stamps the turns by its clock.
 // Signing by the same clock keeps the signatures of a process valid whose own clock is wrong.
-func (l *Loop) setBusTime(s bus.State) {
+func (l *Loop) SetBusTime(s bus.State) {
 	if !s.Now.IsZero() {
 		l.busAhead.Store(int64(s.Now.Sub(l.clock())))
 	}

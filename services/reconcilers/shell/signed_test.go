@@ -229,8 +229,8 @@ func TestTheClockOfTheBus(t *testing.T) {
 	if !l.BusTime().Equal(epoch) {
 		t.Errorf("BusTime before the bus has reported is %v, want the local time", l.BusTime())
 	}
-	l.setBusTime(bus.State{Now: epoch.Add(time.Hour)})
-	l.setBusTime(bus.State{})
+	l.SetBusTime(bus.State{Now: epoch.Add(time.Hour)})
+	l.SetBusTime(bus.State{})
 	if !l.BusTime().Equal(epoch.Add(time.Hour)) {
 		t.Errorf("BusTime is %v with a bus an hour ahead, want that hour", l.BusTime())
 	}

@@ -119,11 +119,11 @@ func HearWriters(ctx context.Context, b bus.Bus, loops []*Loop) {
 	}
 }
 
-// hear passes a writer's heartbeat to the engine if it has turns of the controller, and otherwise
-// every half of [engine.MaxHeartbeatAge], which tells that there are writers.
+// hear passes a writer's heartbeat to the engine if it has turns of the controller. Otherwise it tells that
+// there are writers, which matters to an engine with work: every half of [engine.MaxHeartbeatAge].
 func (l *Loop) hear(said report.Heartbeat, text []byte) {
 	now := l.clock()
-	if (l.settings.Leased || len(said.InFlight(l.Name())) > 0 || now.Sub(l.heard) > engine.MaxHeartbeatAge/2) && l.isSigned(text) {
+	if (l.settings.Leased || len(said.InFlight(l.Name())) > 0 || now.Sub(l.heard) > engine.MaxHeartbeatAge/2 && !l.isIdle()) && l.isSigned(text) {
 		// A loop that is stuck, so that its inbox is full, must not keep the others from hearing. The next
 		// heartbeat comes soon.
 		select {
@@ -175,7 +175,7 @@ func (l *Loop) followOutcomes(ctx context.Context, ready func()) {
 			pause(ctx)
 			continue
 		}
-		l.setBusTime(state)
+		l.SetBusTime(state)
 		l.Do((*engine.Engine).Invalidate)
 		ready()
 		err = l.bus.Follow(ctx, stream, state.Last+1, func(batch []events.Message) error {

@@ -74,6 +74,9 @@ func TestLoopsHearTheWritersTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
 		loops := []*Loop{looped(b, toy(), Settings{}, nil), looped(b, toy(), Settings{}, nil)}
+		for _, l := range loops {
+			l.working = true
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var hearing sync.WaitGroup
 		hearing.Go(func() { HearWriters(ctx, b, loops) })
@@ -106,6 +109,7 @@ func TestAStuckLoopKeepsNoOtherFromHearing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
 		stuck, other := looped(b, toy(), Settings{}, nil), looped(b, toy(), Settings{}, nil)
+		stuck.working, other.working = true, true
 		for len(stuck.inbox) < cap(stuck.inbox) {
 			stuck.inbox <- func() {}
 		}
@@ -126,8 +130,8 @@ func TestAStuckLoopKeepsNoOtherFromHearing(t *testing.T) {
 	})
 }
 
-// The engine is told once a second of writers without turns of its controller, and always of
-// the others. A loop that cannot listen retries four times a second.
+// An engine with work is told once a second of writers without turns of its controller, and every engine
+// always of the others. A loop that cannot listen retries four times a second.
 func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &hall{stock: stocked(t, 0), said: make(chan []byte)}
@@ -145,6 +149,8 @@ func TestHowOftenAnEngineIsToldOfWriters(t *testing.T) {
 			}
 		}
 		idle, at := report.Heartbeat{Writer: "w"}.Encode(), report.Heartbeat{Writer: "w", Turns: map[string][]uint64{"toy": {7}}}.Encode()
+		say("without work", 0, idle, 0)
+		l.working = true
 		say("at first", 0, idle, 1)
 		say("no message of a writer", time.Hour, []byte("{}"), 1)
 		say("long after", 0, idle, 2)
