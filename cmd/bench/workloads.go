@@ -41,7 +41,8 @@ func rest(ctx context.Context, f *field, work sizes) ([]metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.quiet(ctx, time.Duration(work.Rest)*time.Second/4); err != nil {
+	// What a process does once after work, such as returning memory, is not rest.
+	if err := f.quiet(ctx, time.Duration(work.Rest)*time.Second); err != nil {
 		return nil, err
 	}
 	metrics, err := f.idle(ctx, time.Duration(work.Rest)*time.Second)
