@@ -116,3 +116,12 @@ func TestHistoryKnowsAnEndBeforeTheLife(t *testing.T) {
 		t.Error("an object that is gone is found")
 	}
 }
+
+// An object of which only the owners can be decoded counts as one that does not exist.
+func TestAnObjectOfOwnersAloneDoesNotExist(t *testing.T) {
+	t.Parallel()
+	l := &lazy{kind: kinds.Pods.Kind, body: []byte("no pod"), owners: aPod("p", "web", 1).OwnerReferences}
+	if obj := whole(l); obj != nil {
+		t.Errorf("an object that cannot be decoded is %v, want none", obj)
+	}
+}

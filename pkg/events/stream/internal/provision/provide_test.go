@@ -19,6 +19,7 @@ import (
 	"github.com/millrace/millrace/pkg/events/stream/natserr"
 	"github.com/millrace/millrace/pkg/events/stream/quota"
 	"github.com/millrace/millrace/pkg/events/stream/settings"
+	"github.com/millrace/millrace/pkg/events/subject"
 )
 
 // The service that gave an order sees the provisioner's error as if the server had returned it.
@@ -167,6 +168,23 @@ func TestOrdersThatAreCarriedOut(t *testing.T) {
 	p.readers = quota.NewReaders(func(context.Context, string, string) ([]string, error) { return nil, bus.ErrNoStream })
 	if _, err := p.carryOut(t.Context(), access.Watcher, access.MakeConsumer, order{Consumer: &settings.Consumer{Stream: "EV_x"}}); !errors.Is(err, bus.ErrNoStream) {
 		t.Errorf("a consumer of a missing stream: %v, want ErrNoStream", err)
+	}
+}
+
+// Only a writer that carries out the turns of a controller may use the durable consumer at them.
+func TestWhoOwnsAConsumer(t *testing.T) {
+	t.Parallel()
+	const collector, workload = "namespace-controller", "deployment-controller"
+	p := &provider{controllers: []string{collector, workload}}
+	for user, owned := range map[string][]string{
+		access.Writer: {collector, workload}, access.WriterCollectors: {collector}, access.WriterWorkloads: {workload}, access.WriterCredentials: nil, access.Reconciler: nil,
+	} {
+		for _, controller := range []string{collector, workload, "unknown"} {
+			o := &settings.Consumer{Durable: access.WriterConsumer, Stream: subject.TurnStream(controller)}
+			if got, want := p.owns(user, o), slices.Contains(owned, controller); got != want {
+				t.Errorf("%s may use the consumer at the turns of %s: %t, want %t", user, controller, got, want)
+			}
+		}
 	}
 }
 
