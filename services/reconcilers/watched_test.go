@@ -192,7 +192,9 @@ func TestWhoIsToldOfADiscovery(t *testing.T) {
 func TestHowOftenTheClockOfTheBusIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bustest.Wrap(memory.New(memory.Options{}))
-		b.OnStreamState = func(context.Context, string) (bus.State, error) { return bus.State{Now: time.Now().Add(time.Hour)}, nil }
+		b.OnStreamState = func(context.Context, string) (bus.State, error) {
+			return bus.State{Now: time.Now().Add(time.Hour)}, nil
+		}
 		s := idle(t, b, reader("a"), reader("b"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var reading sync.WaitGroup
