@@ -69,7 +69,7 @@ func main() {
 	flag.IntVar(&o.sample, "sample", 0, "number of generated mutants to try, drawn at random; 0 means all")
 	flag.IntVar(&o.packages, "packages", 4, "number of packages to draw the sample from, because each must be built; 0 means all packages, with at least five mutants of each")
 	flag.Uint64Var(&o.seed, "seed", 0, "seed of the sample; 0 means today's date")
-	flag.StringVar(&o.since, "since", "", "try generated mutants that earlier runs killed, according to the evidence files that match this pattern, such as docs/evidence/mutants*.json, and fail if one survives now")
+	flag.StringVar(&o.since, "since", "", "try generated mutants that earlier runs killed, according to the evidence files that match this pattern, such as docs/evidence/mutants.json, and fail if one survives now")
 	flag.DurationVar(&o.time, "time", 24*time.Hour, "time after which no further package is begun, or no further mutant with written mutants or --since")
 	flag.DurationVar(&o.each, "each", 0, "time limit for the mutants of one package; 0 means none")
 	flag.StringVar(&o.evidence, "evidence", "", "JSON file to write the figures to, such as docs/evidence/mutants.json; empty: none. If it has a run of generated mutants of this commit, drawn the same way, that run goes on; so does a run of written mutants of any commit: it tries those whose code or tests have changed, or that no run has tried")
