@@ -46,7 +46,7 @@ func (i inspection) next(now time.Time, news bool) inspection {
 	if news {
 		return inspection{at: now, rest: restInspected}
 	}
-	return inspection{at: now, rest: min(2*i.rest, longRestInspected)}
+	return inspection{at: now, rest: min(max(2*i.rest, restInspected), longRestInspected)}
 }
 
 // witness is what the loop remembers of a stream.
@@ -180,9 +180,13 @@ func (l *Loop) checkStreams(ctx context.Context) {
 			if !news && !last[stream].isDue(time.Now()) {
 				continue
 			}
-			if err := l.checkStream(ctx, stream); err == nil {
+			err := l.checkStream(ctx, stream)
+			if err == nil {
 				last[stream] = last[stream].next(time.Now(), news)
-			} else if ctx.Err() == nil {
+				continue
+			}
+			delete(last, stream) // the next tick tries again
+			if ctx.Err() == nil {
 				l.fail(fmt.Errorf("inspect %s: %w", stream, err))
 			}
 		}

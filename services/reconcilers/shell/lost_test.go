@@ -167,6 +167,37 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 	})
 }
 
+// A stream that could not be inspected when a consumer broke off is inspected at the next tick, however long it
+// was at rest, and then as at the beginning of a rest.
+func TestAnInspectionThatFailsIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, turns := &guarded{looked: map[string]int{}, state: bus.State{First: 1, Created: epoch}}, subject.TurnStream("toy")
+		l := looped(b, toy(), Settings{}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var checking sync.WaitGroup
+		checking.Go(func() { l.checkStreams(ctx) })
+		is := func(what string, after time.Duration, looked int) {
+			t.Helper()
+			time.Sleep(after) // virtual
+			synctest.Wait()
+			if b.looked[turns] != looked {
+				t.Errorf("%s: the stream of turns was inspected %d times, want %d", what, b.looked[turns], looked)
+			}
+		}
+		is("after a long rest", 10*time.Minute, 6)
+		b.change(func() { b.err = errors.New("away") })
+		l.witnesses.suspect()
+		is("in doubt, and the bus is away", 0, 7)
+		is("at the next tick", 5*time.Second, 8)
+		b.change(func() { b.err = nil })
+		is("the bus is back", 5*time.Second, 9)
+		is("not at once again", 15*time.Second, 9)
+		is("at rest", 5*time.Second, 10)
+		cancel()
+		checking.Wait()
+	})
+}
+
 // A witness that could not be read is read the next time, whatever the stream's state is.
 func TestAWitnessThatCouldNotBeReadIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
