@@ -107,6 +107,13 @@ func (b *guarded) change(how func()) {
 	how()
 }
 
+// times is how often a stream was inspected.
+func (b *guarded) times(stream string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.looked[stream]
+}
+
 func (b *guarded) all() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +135,8 @@ func TestHowOftenStreamsAreInspected(t *testing.T) {
 			t.Helper()
 			time.Sleep(after) // virtual
 			synctest.Wait()
-			if b.looked[turns] != turnsLooked || b.all() != all {
-				t.Errorf("%s: the stream of turns was inspected %d times and all streams %d times, want %d and %d", what, b.looked[turns], b.all(), turnsLooked, all)
+			if b.times(turns) != turnsLooked || b.all() != all {
+				t.Errorf("%s: the stream of turns was inspected %d times and all streams %d times, want %d and %d", what, b.times(turns), b.all(), turnsLooked, all)
 			}
 		}
 		is("at first", 0, 1, 3)
@@ -180,8 +187,8 @@ func TestAnInspectionThatFailsIsRepeated(t *testing.T) {
 			t.Helper()
 			time.Sleep(after) // virtual
 			synctest.Wait()
-			if b.looked[turns] != looked {
-				t.Errorf("%s: the stream of turns was inspected %d times, want %d", what, b.looked[turns], looked)
+			if got := b.times(turns); got != looked {
+				t.Errorf("%s: the stream of turns was inspected %d times, want %d", what, got, looked)
 			}
 		}
 		is("after a long rest", 10*time.Minute, 6)
